@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -21,11 +21,13 @@ DISTURBANCES: Final = frozenset({"other_load", "background_load", "cpu_steal", "
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """`good`: the newest successful run of each round, by round. `failed`: the newest run of rounds without one."""
+    """`good`: the newest successful run of each round, by round. `failed`: the newest run of rounds without one.
+    `refused`: why a search refused this setup as other training; then it is compared with nothing."""
 
     key: str
     good: tuple[Record, ...]
     failed: tuple[Record, ...]
+    refused: str = ""
 
     @property
     def record(self) -> Record:
@@ -83,12 +85,13 @@ class Case(Struct, frozen=True, kw_only=True):
         return failure_of(self.failed[0])
 
 
-def cases(records: Iterable[Record]) -> list[Case]:
-    """Group records into cases, in the order of their first record."""
+def cases(records: Iterable[Record], refused: Mapping[str, str] | None = None) -> list[Case]:
+    """Group records into cases, in the order of their first record. `refused`: runs that a search refused as other
+    training, with the reason; it is that of their whole case."""
     found: dict[str, list[Record]] = {}
     for record in records:
         found.setdefault(case_key(record), []).append(record)
-    return [_case(key, runs) for key, runs in found.items()]
+    return [_case(key, runs, refused or {}) for key, runs in found.items()]
 
 
 def case_key(record: Record) -> str:
@@ -120,7 +123,7 @@ def when(record: Record) -> tuple[str, int]:
     return record.started_at, attempt_of(record.id)
 
 
-def _case(key: str, runs: Sequence[Record]) -> Case:
+def _case(key: str, runs: Sequence[Record], refused: Mapping[str, str]) -> Case:
     """A repeated round counts once, by its newest attempt, whatever its result: there is no best of several."""
     good: dict[int, Record] = {}
     failed: dict[int, Record] = {}
@@ -130,6 +133,7 @@ def _case(key: str, runs: Sequence[Record]) -> Case:
         key=key,
         good=tuple(good[number] for number in sorted(good)),
         failed=tuple(failed[number] for number in sorted(failed.keys() - good.keys())),
+        refused=next((refused[record.id] for record in runs if record.id in refused), ""),
     )
 
 
@@ -163,7 +167,17 @@ def _share_of_peak(case: Case) -> Quantity | Absent:
     known = [peak for peak in peaks if peak > 0]
     if isinstance(rate, Absent) or not known:
         return rate if isinstance(rate, Absent) else Absent("no ceiling was known when it ran")
-    return rate.scaled(1 / max(known))
+    share = rate.scaled(1 / max(known))
+    if share.median > 1:
+        return Absent("it does more than the known matrix product, which is too low a ceiling, or it leaves out work")
+    return below_one(share)
+
+
+def below_one(share: Quantity) -> Quantity:
+    """Return a share of which noise alone lies above 100 %, without what lies there."""
+    if not share.has_interval or share.high <= 1:
+        return share
+    return Quantity.of(median=share.median, low=share.low, high=1.0, n=share.n)
 
 
 def _peak_of(record: Record) -> float:

@@ -29,15 +29,22 @@ def chart(
 
 
 def charts(
-    figures: Iterable[Mapping[str, object]], records: Iterable[Record], base: Mapping[str, Value] | None = None
+    figures: Iterable[Mapping[str, object]],
+    records: Iterable[Record],
+    base: Mapping[str, Value] | None = None,
+    refused: Mapping[str, str] | None = None,
 ) -> list[Chart]:
-    """Return all figures of a study for which there are records."""
-    return _filled(figures, stars(cases(records), base))
+    """Return all figures of a study for which there are records. `refused`: as for `cases`."""
+    return _filled(figures, stars(cases(records, refused), base))
 
 
-def default_charts(records: Iterable[Record], base: Mapping[str, Value] | None = None) -> list[Chart]:
+def default_charts(
+    records: Iterable[Record],
+    base: Mapping[str, Value] | None = None,
+    refused: Mapping[str, str] | None = None,
+) -> list[Chart]:
     """Return the charts of a report without a study: each kind of figure for which there are records."""
-    found = stars(cases(records), base)
+    found = stars(cases(records, refused), base)
     return _filled(_default_figures(found), found)
 
 

@@ -26,7 +26,7 @@ from deepstone.analysis.cases import WITHIN_PROCESS, Case, rate_of
 from deepstone.analysis.facts import ENVIRONMENT, MACHINE, full_request, value_of, version_of
 from deepstone.measure.ratios import LEAST_DIFFERENCE, Ratio, Verdict, verdict_of
 from deepstone.measure.statistics import ratio_of_bounds, ratio_of_rounds
-from deepstone.measure.training import DECIDE_THE_TRAINING, disagreement, same_training
+from deepstone.measure.training import DECIDE_THE_TRAINING, disagreement, same_training, start_alike
 from deepstone.results.parts import Json
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import Record
@@ -112,7 +112,7 @@ def contrast_cases(a: Case, b: Case, differ_in: Collection[str] | None = None) -
     if a.record.graph_sha != b.record.graph_sha:
         return Absent(f"not the same network: {a.model} and {b.model}")
     found = differences(a.record, b.record)
-    refusal = _refusal(a, b, found, differ_in) or not_the_same_training(a.good, b.good)
+    refusal = _refusal(a, b, found, differ_in) or other_training(a, b)
     if refusal:
         return Absent(refusal)
     return _in_rounds(a, b, found) or _apart(a, b, found)
@@ -128,19 +128,35 @@ def contrast_sides(a: Case, b: Case, *, never_in: Collection[str]) -> Contrast |
     return found
 
 
+def other_training(a: Case, b: Case) -> str:
+    """Return why two measured cases are not the same training: a search refused one of them, or their own steps show
+    it; empty if there is no sign of it."""
+    for side in (a, b):
+        if side.refused:
+            return f"`deepstone tune` refused run {side.runs[0]} as other training than its default: {side.refused}"
+    return not_the_same_training(a.good, b.good)
+
+
 def not_the_same_training(a: Sequence[Record], b: Sequence[Record]) -> str:
     """Return why runs may not be compared, from the training in their records; empty if they may."""
     for record in (*a, *b):
         for doubt in record.doubts:
             if doubt.code in ("not_training", "replicas_differ"):
                 return f"run {record.id} is not shown to train: {doubt.detail}"
+    apart = training_apart(a, b)
+    return f"runs {a[0].id} (A) and {b[0].id} (B) do not do the same training: {apart}" if apart else ""
+
+
+def training_apart(a: Sequence[Record], b: Sequence[Record], names: tuple[str, str] = ("A", "B")) -> str:
+    """Return how the first steps of two sides differ, by their first runs; empty if they need not be the same."""
     one, other = a[0], b[0]
     settings = [{axis: value_of(record, axis) for axis in DECIDE_THE_TRAINING} for record in (one, other)]
-    if isinstance(one.cost.flops, Absent) or one.graph_sha != other.graph_sha or not same_training(*settings):
+    if one.graph_sha != other.graph_sha or not same_training(*settings):
         return ""
+    if isinstance(one.cost.flops, Absent) and not start_alike([record.training for record in (*a, *b)]):
+        return ""  # a module of one's own, which may be random
     precisions = (str(value_of(one, "precision")), str(value_of(other, "precision")))
-    apart = disagreement(one.training, other.training, precisions)
-    return f"runs {one.id} (A) and {other.id} (B) do not do the same training: {apart}" if apart else ""
+    return disagreement(one.training, other.training, precisions, names)
 
 
 def _refusal(a: Case, b: Case, found: Differences, differ_in: Collection[str] | None) -> str:

@@ -125,9 +125,9 @@ def _counterpart(main: Case, members: Sequence[Case]) -> Case | None:
 
 
 def _fittest(members: Sequence[Case], base: Mapping[str, Value]) -> Case:
-    """Choose the base: measured, training; in a study the case with every setting at its default, then the one with
-    most neighbours, then the study's own base; else the case nearest to the defaults, then the framework that `auto`
-    would choose.
+    """Choose the base: measured, not refused as other training, training; in a study the case with every setting at
+    its default, then the one with most neighbours, then the study's own base; else the case nearest to the defaults,
+    then the framework that `auto` would choose.
     """
     neighbours = _count_neighbours(members)
 
@@ -145,7 +145,7 @@ def _fittest(members: Sequence[Case], base: Mapping[str, Value]) -> Case:
         latest = "@" not in asked_framework(case.record)
         around = neighbours[case.key]
         by_study = (is_default, around, like_base) if base else ()
-        return bool(case.good), trains, *by_study, plain, preferred, latest, around
+        return bool(case.good), not case.refused, trains, *by_study, plain, preferred, latest, around
 
     return max(members, key=fitness)
 

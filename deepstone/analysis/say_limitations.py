@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from deepstone.analysis.cases import Case
+from deepstone.analysis.facts import value_of
 from deepstone.analysis.wording import counted, listed, statement
+from deepstone.results.ceilings import frameworks_in, is_low_ceiling
 from deepstone.results.claim import Statement
+from deepstone.results.record import Record, ShareOfPeak
 from deepstone.results.study import StudyState
 from deepstone.setups.axes import AXES
 from deepstone.units import percent
@@ -29,6 +32,7 @@ _DISTURBED: Final = {
     "clock_drop": "its clock fell",
     "throttling": "the device slowed itself down for heat or power",
 }
+_LOW_CEILING: Final = "low ceiling"  # no code of a record
 _WRONG: Final = {
     "above_peak": "it did more operations in a second than the device can",
     "phases_disagree": "the step and its phases take different times",
@@ -37,6 +41,8 @@ _WRONG: Final = {
     "replicas_differ": "the processes did not keep the same parameters",
 }
 _THIN: Final = {
+    _LOW_CEILING: "they do more than the matrix product of the only framework that was measured, which is too low a "
+    "ceiling (`deepstone doctor --peaks` measures it again)",
     "interval_too_wide": "the budget ended before the interval was as narrow as asked",
     "few_samples": "there were fewer than ten samples",
     "trend": "steps became slower or faster while it measured",
@@ -130,12 +136,10 @@ def _doubts(found: Sequence[Case]) -> Iterator[Statement]:
         ),
         (_THIN, "Some measurements are thin", ""),
     ):
-        touched = [record for record in records if any(doubt.code in codes for doubt in record.doubts)]
+        touched = [record for record in records if any(code in codes for code in _codes(record))]
         if not touched:
             continue
-        counts = Counter(
-            code for record in touched for code in {doubt.code for doubt in record.doubts} if code in codes
-        )
+        counts = Counter(code for record in touched for code in _codes(record) if code in codes)
         words = [f"{codes[code]} ({number})" for code, number in counts.most_common()]
         share = len(touched) / len(records)
         much = bool(advice) and (share >= _MUCH or codes is _WRONG)
@@ -145,3 +149,13 @@ def _doubts(found: Sequence[Case]) -> Iterator[Statement]:
             rank=_MUCH_DOUBT if much else _SOME_DOUBT,
             runs=[record.id for record in touched],
         )
+
+
+def _codes(record: Record) -> set[str]:
+    """Return the codes of its doubts. Early records doubt a run for a ceiling that was too low."""
+    codes, share = {doubt.code for doubt in record.doubts}, record.share_of_peak
+    if "above_peak" not in codes or not isinstance(share, ShareOfPeak):
+        return codes
+    frameworks = frameworks_in(share.measured_with or "")
+    is_low = is_low_ceiling(share.share, str(value_of(record, "device")), frameworks)
+    return (codes - {"above_peak"}) | {_LOW_CEILING} if is_low else codes

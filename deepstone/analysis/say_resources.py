@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from deepstone.absent import Absent
-from deepstone.analysis.cases import joules_per_sample, measure_named
+from deepstone.analysis.cases import below_one, joules_per_sample, measure_named
 from deepstone.analysis.facts import value_of
 from deepstone.analysis.one_factor import Star
 from deepstone.analysis.wording import base_words, capital, counted, doing, listed, share, span, statement
@@ -19,7 +19,7 @@ from deepstone.results.claim import Statement
 from deepstone.results.findings import Finding
 from deepstone.results.layers import GROUPS, LayerTable
 from deepstone.results.quantity import Quantity
-from deepstone.results.record import Record
+from deepstone.results.record import Record, ShareOfPeak
 from deepstone.units import count, digits
 
 _CEILINGS, _SHARE, _LAYERS, _ENERGY, _NO_ENERGY = 62.0, 61.0, 66.0, 38.0, 10.0
@@ -109,25 +109,31 @@ def _share_of_ceiling(star: Star, known: Sequence[DeviceCeiling]) -> Iterator[St
         return
     precision = product_precision(str(value_of(star.base.record, "precision")))
     ceiling = next((each for each in known if _holds_for(each, star) and precision in each.flops_per_s), None)
-    if ceiling is not None:
-        peak = ceiling.flops_per_s[precision]
-        reached_share = ratio_of_bounds(reached, peak)
-        how = "FLOPs of convolutions and dense layers over time, over the ceiling; bounds from both intervals"
-    else:
-        of_record = measure_named("share_of_peak").of(star.base)
-        if isinstance(of_record, Absent):
-            return
-        reached_share, how = (
-            of_record,
-            "FLOPs of convolutions and dense layers over time, over the ceiling known to the run",
-        )
+    of_runs = [
+        Quantity.without_interval(peak.peak_flops_per_s)
+        for record in star.base.good
+        if isinstance(peak := record.share_of_peak, ShareOfPeak)
+    ]
+    peaks = of_runs if ceiling is None else [ceiling.flops_per_s[precision], *of_runs]
+    if not peaks:
+        return
+    peak = max(peaks, key=lambda each: each.median)
+    in_report = ceiling is not None and peak is ceiling.flops_per_s[precision]
+    reached_share = ratio_of_bounds(reached, peak) if peak.has_interval else reached.scaled(1 / peak.median)
+    is_low = reached_share.median > 1
+    what = f"{capital(doing(star))} with {base_words(star)}"
     yield statement(
-        f"{capital(doing(star))} with {base_words(star)} reaches {share(reached_share)} of the fastest "
-        f"{precision} matrix product.",
+        f"{what} does {count(reached.median, 'FLOP/s')}, more than the fastest {precision} matrix product that was "
+        f"measured ({count(peak.median, 'FLOP/s')}), which is too low a ceiling; `deepstone doctor --peaks` measures "
+        "it again."
+        if is_low
+        else f"{what} reaches {share(below_one(reached_share))} of the fastest {precision} matrix product.",
         rank=_SHARE,
         runs=star.base.runs,
-        findings=() if ceiling is None else ceiling.findings,
-        how=how,
+        findings=ceiling.findings if ceiling is not None and in_report else (),
+        how="FLOPs of convolutions and dense layers over time, over the ceiling; bounds from both intervals"
+        if in_report
+        else "FLOPs of convolutions and dense layers over time, over the ceiling known to the run",
     )
 
 

@@ -9,8 +9,8 @@ from typing import TypeAlias
 from deepstone.absent import Absent
 from deepstone.analysis.advice import KEEP, MEASURE_AGAIN, advise
 from deepstone.analysis.cases import Case, rate_of
-from deepstone.analysis.contrast import WIDE, Contrast, contrast_cases
-from deepstone.analysis.one_factor import Star
+from deepstone.analysis.contrast import WIDE, Contrast, contrast_cases, other_training, training_apart
+from deepstone.analysis.one_factor import Star, setting
 from deepstone.analysis.wording import (
     base_words,
     capital,
@@ -38,6 +38,7 @@ _Entry: TypeAlias = tuple[tuple[str, ...], Case, Contrast]  # the axes that diff
 # Ranks.
 _DEFAULT, _BATCH, _FORWARD = 100.0, 56.0, 40.0
 _BEST, _NONE_BETTER, _CHANGES, _SAME, _UNDECIDED = 90.0, 45.0, 50.0, 20.0, 18.0
+_OTHER_TRAINING = 92.0
 _MOST_GAIN = 20.0  # of rank, for the size of an effect
 _FEWEST_TRIED = 3  # setups, before "none was better" is a useful statement
 
@@ -158,6 +159,25 @@ def say_settings(found: Sequence[Star], machines: Mapping[tuple[str, str], str])
         yield from (_change(star, axes, case, each, where) for axes, case, each in others if _differs(each))
         yield from _no_difference(star, [entry for entry in against if not _differs(entry[2])], where)
         yield from _none_better(star, against, where)
+
+
+def say_other_training(found: Sequence[Star], machines: Mapping[tuple[str, str], str]) -> Iterator[Statement]:
+    """Name the setups that are not compared with the base, since they do another training."""
+    for star in found:
+        where = on_machine(star, machines)
+        by_reason: dict[str, list[tuple[tuple[str, ...], Case]]] = {}
+        for axes, case in star.settings():
+            if case.good and star.base.good and (reason := other_training(case, star.base)):
+                apart = training_apart(case.good, star.base.good, ("this setup", "the base"))
+                by_reason.setdefault(case.refused or apart or reason, []).append((axes, case))
+        for reason, several in by_reason.items():
+            words = listed([setting(case, axes) for axes, case in several])
+            yield statement(
+                f"Other training than {base_words(star)} of {star.model}{where}, so not compared: {words} ({reason}).",
+                rank=_OTHER_TRAINING,
+                runs=[run for _, case in several for run in case.runs],
+                how="by the check of `deepstone tune`, or by what the first steps of the runs did",
+            )
 
 
 def _differs(contrast: Contrast) -> bool:

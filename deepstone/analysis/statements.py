@@ -6,7 +6,7 @@ that no difference was shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from deepstone.analysis.advice import strongest_first
@@ -16,7 +16,7 @@ from deepstone.analysis.one_factor import stars
 from deepstone.analysis.say_frameworks import Sameness, say_frameworks, say_years
 from deepstone.analysis.say_limitations import say_limitations
 from deepstone.analysis.say_resources import say_ceilings, say_energy, say_layers
-from deepstone.analysis.say_setups import say_settings, say_speed
+from deepstone.analysis.say_setups import say_other_training, say_settings, say_speed
 from deepstone.results.claim import Statement
 from deepstone.results.findings import Finding
 from deepstone.results.record import Record
@@ -31,18 +31,20 @@ def statements(
     *,
     study: StudyState | None = None,
     sameness: Sameness | None = None,
+    refused: Mapping[str, str] | None = None,
 ) -> list[Statement]:
     """`study` is the state of the study of these records. `sameness`: by network and framework, whether the framework
     was checked to compute what the graph defines; the default is that of the state, and without both, frameworks are
-    not compared.
+    not compared. `refused`: runs that searches refused as other training; nothing is said to be faster by them.
     """
-    measured = cases(records)
+    measured = cases(records, refused)
     found = stars(measured, None if study is None else study.base)
     machines = machine_names(star.base.record for star in found)
     same: Sameness = sameness if sameness is not None else (study and study.sameness) or {}
     sentences = [
         *say_speed(found, machines),
         *say_settings(found, machines),
+        *say_other_training(found, machines),
         *say_frameworks(found, machines, same),
         *say_years(found, machines, same),
         *say_layers(findings),

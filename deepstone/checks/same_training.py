@@ -42,7 +42,7 @@ from deepstone.checks.parallel import is_equivalent
 from deepstone.errors import MissingError
 from deepstone.graph.ops import BatchNorm
 from deepstone.results.sameness import Comparable
-from deepstone.results.tune import SameLevel, SameSetup, SameTraining
+from deepstone.results.tune import ONLY_ORDER, SameLevel, SameSetup, SameTraining
 from deepstone.runner.conversation import JobFailed
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import OnProgress, no_progress
@@ -143,7 +143,7 @@ def _other_training(default: Job, candidate: Job, level: SameLevel) -> str:
         parts = Parts.of(candidate.request).count
         return f"{_OTHER}batch norm takes its statistics from each of {parts} parts of the batch"
     if level == "exact" and (beyond := [each for each in alters if each != "order"]):
-        return f"exact allows another order of operations only, and this alters {' and '.join(beyond)}"
+        return f"{ONLY_ORDER}, and this alters {' and '.join(beyond)}"
     return ""
 
 

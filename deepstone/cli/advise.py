@@ -36,18 +36,18 @@ def advise(model: Model, axes: Axes = None, image: Image = None, store: StorePat
     from deepstone.setups.request import parse_words
 
     given = parse_words(axes or [])
-    name, graph = load_without_framework(model, image=image_size(image))
+    glance = load_without_framework(model, image=image_size(image))
     from deepstone.store.store import Store
     from deepstone.tuner.advisor import advised
 
     folder = store_folder(store)
     is_empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     opened = None if is_empty else Store.open(folder, create=False)
-    found = advised(name, graph, given, opened)
+    found = advised(glance, given, opened)
     if json:
         print_json(_as_json(found))
     else:
-        _show(found, model, [word for word in axes or [] if word])
+        _show(found, model, [word for word in axes or [] if word], may_convolve=glance.may_convolve)
 
 
 def _as_json(found: Advised) -> Mapping[str, Data]:
@@ -74,7 +74,7 @@ def _as_json(found: Advised) -> Mapping[str, Data]:
     }
 
 
-def _show(found: Advised, model: str, words: Sequence[str]) -> None:
+def _show(found: Advised, model: str, words: Sequence[str], *, may_convolve: bool) -> None:
     from deepstone.tuner.advisor import NO_GPU
 
     facts = found.facts
@@ -83,8 +83,9 @@ def _show(found: Advised, model: str, words: Sequence[str]) -> None:
         print_lines([f"{number}  {each.words}", *_lines(each, found.asked), ""], hang=5)
     if not found.advice:
         what = "what you gave" if found.asked else "the default"
-        kept = [word for word in words if not word.startswith("layout=")]
-        measure = shlex.join(["deepstone", "run", model, *kept, "layout=nchw,nhwc"])
+        varied = "layout=nchw,nhwc" if may_convolve else "compile=off,default"
+        kept = [word for word in words if word.partition("=")[0] != varied.partition("=")[0]]
+        measure = shlex.join(["deepstone", "run", model, *kept, varied])
         print_lines([f"Nothing is known to be faster than {what} here. To measure: {measure}", ""])
     if found.notes:
         print_lines([f"note: {note}" for note in found.notes], hang=6)

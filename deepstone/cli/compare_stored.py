@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -57,10 +57,11 @@ def compare_stored(
 
 
 def _sides(store: Store, words: list[str], others: Sequence[list[str]]) -> tuple[Case, Case]:
+    refused = store.refused_runs()
     if not others:
         if len(words) != 2 or any("=" in word for word in words):
             raise UsageError(f"results compare takes two sides: {_HOW}")
-        return _case([store.get(words[0])], "A"), _case([store.get(words[1])], "B")
+        return _case([store.get(words[0])], "A", refused), _case([store.get(words[1])], "B", refused)
     overrides, *further = others
     if further:
         raise UsageError(f"results compare takes two sides, so one --: {_HOW}")
@@ -69,16 +70,16 @@ def _sides(store: Store, words: list[str], others: Sequence[list[str]]) -> tuple
     changed = {word.partition("=")[0] for word in overrides}
     kept = [word for word in words if word.partition("=")[0] not in changed]
     sides = (words, [*kept, *overrides])
-    cases = [_case(records_in(store, filters_in(side)), name) for side, name in zip(sides, "AB", strict=True)]
+    cases = [_case(records_in(store, filters_in(side)), name, refused) for side, name in zip(sides, "AB", strict=True)]
     return cases[0], cases[1]
 
 
-def _case(records: Sequence[Record], side: str) -> Case:
+def _case(records: Sequence[Record], side: str, refused: Mapping[str, str]) -> Case:
     """Return the case that the records of a side form."""
     from deepstone.analysis.cases import cases
     from deepstone.analysis.gate import title_of
 
-    found = cases(records)
+    found = cases(records, refused)
     if not found:
         raise UsageError(f"side {side} has no run; `deepstone results list` shows those there are")
     if len(found) > 1:

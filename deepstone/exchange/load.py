@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from deepstone.errors import UsageError, nearest
+from msgspec import Struct
+from msgspec.structs import replace
+
+from deepstone.errors import UsageError
 from deepstone.graph.graph import Graph
-from deepstone.graph.ops import Shape
+from deepstone.graph.ops import Conv, Shape
 from deepstone.models.load import FRAMEWORK, ForeignModelError, LoadedModel, MissingModuleError, load_in_process
-from deepstone.models.program import functions_in
+from deepstone.models.program import why_not_callable
 from deepstone.models.reading import absolute, read_file, sha256_of
 
 
@@ -35,27 +38,40 @@ def load_model(
     return load_in_process(reference, image=image)
 
 
-def load_without_framework(reference: str, *, image: Shape | None = None) -> tuple[str, Graph | None]:
-    """The name of a model and, if no framework must look at it, its graph. A file that is for torch is not run."""
+class Glance(Struct, frozen=True, kw_only=True):
+    """A model as far as it is known without a framework. `graph`: None of a file that is for torch, which is not run.
+    `may_convolve`: whether it may have convolutions."""
+
+    name: str
+    graph: Graph | None
+    may_convolve: bool
+
+    @staticmethod
+    def of(graph: Graph) -> Glance:
+        may_convolve = bool(graph.opaque) or any(isinstance(layer.op, Conv) for layer in graph.layers)
+        return Glance(name=graph.name, graph=graph, may_convolve=may_convolve)
+
+
+def load_without_framework(reference: str, *, image: Shape | None = None) -> Glance:
+    """What is known of a model without running a file that is for torch."""
     _check_image(reference, image)
     path, _, function = reference.rpartition(":")
     if not path.endswith(".py"):
         loaded = load_model(reference, image=image)
-        return loaded.name, loaded.graph
+        return replace(Glance.of(loaded.graph), name=loaded.name)
     from deepstone.exchange.model_file import ModelFile
 
     content = read_file(absolute(path))
     file = ModelFile(path=absolute(path), content=content, function=function, timeout_s=None)
-    name = f"{file.path.stem}:{function}"
-    if function not in functions_in(content):
-        raise UsageError(f"{path} has no function {function!r}; {nearest(function, functions_in(content))}")
+    unseen = Glance(name=f"{file.path.stem}:{function}", graph=None, may_convolve=file.may_take_images)
+    if refusal := why_not_callable(file.path, content, function):
+        raise UsageError(refusal)
     if file.imports(FRAMEWORK):
-        return name, None
+        return unseen
     try:
-        graph = file.graph()
+        return Glance.of(file.graph())
     except (ForeignModelError, MissingModuleError):
-        return name, None
-    return graph.name, graph
+        return unseen
 
 
 def _check_image(reference: str, image: Shape | None) -> None:

@@ -10,6 +10,7 @@ controller ── describe.py MODULE ANSWER FILE FUNCTION ──▶ a Python: ou
 from __future__ import annotations
 
 import ast
+import math
 import os
 import sys
 import tempfile
@@ -35,6 +36,25 @@ _USUAL_TIMEOUT_S: Final = 300.0  # a large framework on a cold network file syst
 # No file has a reason to print so much. Of what it prints the beginning is shown.
 _MOST_PRINTED_BYTES: Final = 16 * 2**20
 _MOST_SHOWN_BYTES: Final = 64 * 2**10
+_INPUTS: Final = "INPUTS"  # the name by which a file says what a sample is
+_IMAGE_DIMENSIONS: Final = 3
+
+
+def _has_image(inputs: ast.expr | None) -> bool:
+    """Whether `INPUTS` names an input of three dimensions or more, or does not show its dimensions."""
+    if not isinstance(inputs, ast.Dict) or not all(isinstance(each, ast.Dict) for each in inputs.values):
+        return True
+    specs = [each for each in inputs.values if isinstance(each, ast.Dict)]
+    return any(_dimensions(spec) >= _IMAGE_DIMENSIONS for spec in specs)
+
+
+def _dimensions(spec: ast.Dict) -> float:
+    for key, value in zip(spec.keys, spec.values, strict=True):
+        if isinstance(key, ast.Constant) and key.value == "shape":
+            is_plain = isinstance(value, ast.Tuple | ast.List)
+            is_counted = is_plain and not any(isinstance(each, ast.Starred) for each in value.elts)
+            return len(value.elts) if is_plain and is_counted else math.inf
+    return 0 if None not in spec.keys else math.inf
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +98,20 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
             if any(name.partition(".")[0] == package for name in names):
                 return True
         return False
+
+    @property
+    def may_take_images(self) -> bool:
+        """Whether a sample may be an image, or have places as one has; by what the file says without running."""
+        try:
+            body = ast.parse(self.content).body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return True
+        for node in body:
+            if isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                if any(isinstance(each, ast.Name) and each.id == _INPUTS for each in targets):
+                    return _has_image(node.value)
+        return True
 
     def graph(self) -> Graph:
         """What the function makes, asked of our own Python. ForeignModelError where a framework's must be asked."""

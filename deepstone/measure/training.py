@@ -54,6 +54,9 @@ _LOSS_APART: Final = {"full": 0.02, "mixed": 0.05, "low": 0.15}
 _LOSS_APART_AT_LEAST: Final = 0.002
 _CHANGE_APART: Final = {"full": 1.5, "mixed": 1.5, "low": 2.5}
 _HAS_LEARNT, _HAS_NOT = 0.5, 0.9  # remaining share of the first loss
+# Of the arrays that one process changes, the share that the other may leave alone: an update may be lost in rounding.
+_MOST_UNMOVED: Final = 0.1
+SAME_START: Final = 0.005  # of the first loss; bf16-mixed changes it by 0.3 %
 _LEAST_SHARE_OF_CHANGE: Final = 1e-3  # of all arrays; below it, an array may change by rounding alone
 
 
@@ -230,7 +233,22 @@ def disagreement(
             return f"the loss of step {steps} is {one} and {other}"
     if any(precision in _SKIPS_FIRST_UPDATES for precision in precisions) or kind == "low":
         return ""
-    return _changes_apart(a, b, _CHANGE_APART[kind], names) or _trajectories_apart(of_a, of_b, names)
+    return (
+        _changes_apart(a, b, _CHANGE_APART[kind], names)
+        or _left_alone(a, b, names)
+        or _trajectories_apart(of_a, of_b, names)
+    )
+
+
+def start_alike(trainings: Sequence[Training | Absent | None]) -> bool:
+    """Whether the first losses of all are known and equal, as far as precisions allow. A module of one's own that is
+    random starts differently each time."""
+    starts = [dict(each.losses).get(1) for each in trainings if isinstance(each, Training)]
+    known = [start for start in starts if start is not None]
+    if len(known) < len(trainings) or not known:
+        return False
+    least, most = min(known), max(known)
+    return most - least <= SAME_START * max(abs(most), abs(least))
 
 
 def _kind(precision: str) -> str:
@@ -247,6 +265,17 @@ def _changes_apart(a: Training, b: Training, most: float, names: tuple[str, str]
         return ""
     sizes = f"{one:.3g} in {names[0]} and {other:.3g} in {names[1]}"
     return f"the size of the early updates (of the gradients, without update) is {sizes}"
+
+
+def _left_alone(a: Training, b: Training, names: tuple[str, str]) -> str:
+    """Detect that the first steps of one process leave arrays alone which those of the other change. Without update,
+    these are gradients, and those left alone are zero."""
+    if a.moved is None or b.moved is None or a.arrays != b.arrays:
+        return ""
+    most = max(a.moved, b.moved)
+    if abs(a.moved - b.moved) <= max(1, _MOST_UNMOVED * most):
+        return ""
+    return f"of {a.arrays} arrays, the early steps changed {a.moved} in {names[0]} and {b.moved} in {names[1]}"
 
 
 def _trajectories_apart(a: Mapping[int, float], b: Mapping[int, float], names: tuple[str, str]) -> str:

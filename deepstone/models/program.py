@@ -9,7 +9,7 @@ import ast
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -34,22 +34,82 @@ def call_to_stay(path: Path, content: bytes, function: str) -> tuple[object, Mod
 
 
 def functions_in(content: bytes) -> list[str]:
-    """The names of a file's functions without arguments, in its order, found without running it."""
+    """The names of a file's functions without arguments, in its order, then those of classes; found without running
+    it."""
+    body = _body(content)
+    names = [name for name, can_be_called in _bound(body) if can_be_called and not name.startswith("_")]
+    classes = {node.name for node in _reached(body) if isinstance(node, ast.ClassDef)}
+    return sorted(names, key=lambda name: name in classes)
+
+
+def why_not_callable(path: Path, content: bytes, name: str) -> str:
+    """Return why a file has nothing of this name that makes a model, as far as that shows without running it; empty if
+    it may have: a name may be imported, or be another name of something."""
+    body = _body(content)
+    known = dict(_bound(body))
+    if name not in known:
+        is_open = any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in _reached(body))
+        return "" if is_open else _no_function(path, name, functions_in(content))
+    return f"{path}: {name} must need no arguments" if known[name] is False else ""
+
+
+def _no_function(path: Path, name: str, known: Sequence[str]) -> str:
+    return f"{path} has no function {name!r}; {nearest(name, known) if known else 'it defines none'}"
+
+
+def _body(content: bytes) -> Sequence[ast.stmt]:
     try:
-        body = ast.parse(content).body
+        return ast.parse(content).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # the latter two: nested too deeply
         return []
-    names: list[str] = []
+
+
+def _reached(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements that run when a file is, also those within `if`, `try`, `with` and loops."""
     for node in body:
-        if isinstance(node, ast.FunctionDef) and not _required(node.args):
-            names.append(node.name)
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda) and not _required(node.value.args):
-            names += [target.id for target in node.targets if isinstance(target, ast.Name)]
-    return [name for name in names if not name.startswith("_")]
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from _reached([each for each in ast.iter_child_nodes(node) if isinstance(each, ast.stmt)])
+            for handler in getattr(node, "handlers", ()):
+                yield from _reached(handler.body)
 
 
-def _required(parameters: ast.arguments) -> bool:
-    positional = len(parameters.posonlyargs) + len(parameters.args) - len(parameters.defaults)
+def _bound(body: Sequence[ast.stmt]) -> Iterator[tuple[str, bool | None]]:
+    """Yield the names that a file binds, the last of each name deciding, with whether a call without arguments is
+    possible; None where that does not show."""
+    found: dict[str, bool | None] = {}
+    for node in _reached(body):
+        match node:
+            case ast.FunctionDef():
+                found[node.name] = not _required(node.args)
+            case ast.ClassDef():
+                found[node.name] = _is_plain_class(node)
+            case ast.Assign() | ast.AnnAssign():
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                callable_ = _is_callable(node.value, found)
+                for target in targets:
+                    found |= {each.id: callable_ for each in ast.walk(target) if isinstance(each, ast.Name)}
+            case ast.Import() | ast.ImportFrom():
+                found |= {(alias.asname or alias.name).partition(".")[0]: None for alias in node.names}
+            case _:
+                pass
+    yield from found.items()
+
+
+def _is_callable(value: ast.expr | None, known: Mapping[str, bool | None]) -> bool | None:
+    if isinstance(value, ast.Lambda):
+        return not _required(value.args)
+    return known.get(value.id) if isinstance(value, ast.Name) else None
+
+
+def _is_plain_class(node: ast.ClassDef) -> bool:
+    """Whether its own constructor, if it has one, needs no arguments but `self`."""
+    made = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+    return not made or not _required(made[-1].args, given=1)
+
+
+def _required(parameters: ast.arguments, *, given: int = 0) -> bool:
+    positional = len(parameters.posonlyargs) + len(parameters.args) - len(parameters.defaults) - given
     return positional > 0 or None in parameters.kw_defaults
 
 
@@ -72,7 +132,7 @@ def _find(module: ModuleType, path: Path, name: str) -> Callable[[], object]:
     names = vars(module)
     if name not in names:
         own = [key for key, value in names.items() if _is_own_function(value, module)]
-        raise UsageError(f"{path} has no function {name!r}; {nearest(name, own) if own else 'it defines none'}")
+        raise UsageError(_no_function(path, name, own))
     found = names[name]
     if not callable(found):
         raise UsageError(f"{path}: {name} is {type(found).__name__}; name a function that returns a Graph")
@@ -86,7 +146,16 @@ def _find(module: ModuleType, path: Path, name: str) -> Callable[[], object]:
 
 
 def _is_own_function(value: object, module: ModuleType) -> bool:
-    return isinstance(value, FunctionType) and value.__module__ == module.__name__
+    """Also a class that needs no arguments: it makes a model too."""
+    if not isinstance(value, FunctionType | type) or value.__module__ != module.__name__:
+        return False
+    if isinstance(value, FunctionType):
+        return True
+    try:
+        inspect.signature(value).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from deepstone.results.plain import shown
 from deepstone.results.record import Record
 from deepstone.results.scaling import Scaling
 from deepstone.results.study import StudyState
+from deepstone.results.tune import Tuned, refused_runs
 from deepstone.store.importing import read_records
 from deepstone.store.layout import Damage
 from deepstone.store.rows import Filters, matches
@@ -142,6 +143,7 @@ class _Stored(Struct, frozen=True, kw_only=True):
     records: Sequence[Record] = ()
     findings: Sequence[Finding] = ()
     studies: Sequence[StudyState] = ()
+    refused: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def _state(store: Store | None, name: str) -> StudyState:
@@ -162,7 +164,7 @@ def _stored(store: Store, wanted: Filters, state: StudyState | None, damaged: li
         records = list(store.records(rows, damaged=damaged))
     findings = [finding for finding in store.findings.list(damaged=damaged) if own is None or finding.id in own]
     states = store.studies.list() if state is None else [state]
-    return _Stored(records=records, findings=findings, studies=states)
+    return _Stored(records=records, findings=findings, studies=states, refused=store.refused_runs())
 
 
 @contextmanager
@@ -188,7 +190,10 @@ def _sources(stored: _Stored, gathered: Gathered, state: StudyState | None) -> S
     studies = [*stored.studies, *gathered.studies]
     base = None if state is None else state.base
     figures = [] if state is None else list(state.figures)
-    requested_charts = (charts(figures, records, base) if figures else []) or default_charts(records, base)
+    searches = [finding.content for finding in gathered.findings if isinstance(finding.content, Tuned)]
+    refused = {**stored.refused, **refused_runs(searches)}
+    requested_charts = charts(figures, records, base, refused) if figures else []
+    requested_charts = requested_charts or default_charts(records, base, refused)
     names = machine_names(records)
     return Sources(
         records=records,
@@ -196,7 +201,7 @@ def _sources(stored: _Stored, gathered: Gathered, state: StudyState | None) -> S
         findings=findings,
         studies=studies,
         charts=[*requested_charts, *gathered.charts],
-        statements=statements(records, findings, study=state, sameness=_sameness(studies)),
+        statements=statements(records, findings, study=state, sameness=_sameness(studies), refused=refused),
         scalings=gathered.scalings,
         papers=gathered.papers,
         title="" if state is None else state.title,

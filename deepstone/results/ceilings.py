@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from deepstone.results.doubt import Doubt
@@ -29,3 +30,14 @@ class Ceilings(Part, frozen=True, kw_only=True):
 
     peaks: list[Ceiling]
     machine: str | None = None  # a description, for published ceilings
+
+
+def frameworks_in(measured_with: str) -> list[str]:
+    """The frameworks of `torch@2.13.0+cpu, jax@0.10.2`, each once, without versions."""
+    return list(dict.fromkeys(name.partition("@")[0] for name in measured_with.split(", ") if name))
+
+
+def is_low_ceiling(share: float, device: str, frameworks: Sequence[str]) -> bool:
+    """Whether a step that did more than the best known product shows only that the product is too low a ceiling: on a
+    CPU that of one framework is none of the device, where another's may be twice as fast."""
+    return share > 1 and device == "cpu" and len(frameworks) < 2

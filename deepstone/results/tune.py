@@ -11,7 +11,7 @@ A setup is the axes that are not at their default, as in the words of a command.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from deepstone.absent import Absent
@@ -27,6 +27,8 @@ SameLevel: TypeAlias = Literal["exact", "close", "any"]
 Sameness: TypeAlias = Literal["same", "not the same", "not proven"]
 OTHER_DATA: Final = "what other data change"
 _FAR: Final = 10.0  # a share beyond which its number says nothing more
+NOT_THE_SAME: Final = "not the same training: "  # how the reason of a look at a refused setup begins
+ONLY_ORDER: Final = "exact allows another order of operations only"  # how a refusal begins that no test made
 Answer: TypeAlias = Literal["better", "not separable", "nothing better"]
 
 
@@ -152,9 +154,6 @@ class SameMeasure(Part, frozen=True, kw_only=True):
         return f"{_share(self.value)} of {self.within or OTHER_DATA}{where}{allowed}"
 
 
-NOT_THE_SAME: Final = "not the same training: "  # how the reason of a look at a refused setup begins
-
-
 class SameSetup(Part, frozen=True, kw_only=True):
     """One finalist. `ok`: it is shown to be the same training, at the level that was asked for. If not, `why_not` says
     why, and `is_refuted` whether a test failed; otherwise it is not proven: time ran out, or a process failed.
@@ -200,6 +199,11 @@ class SameSetup(Part, frozen=True, kw_only=True):
         if self.ok:
             return "same"
         return "not the same" if self.is_refuted else "not proven"
+
+    @property
+    def is_other_training(self) -> bool:
+        """Whether it is refused as other training, and not only since exact allows less than it changes."""
+        return self.is_refuted and not self.why_not.startswith(ONLY_ORDER)
 
 
 class SameTraining(Part, frozen=True, kw_only=True):
@@ -367,3 +371,24 @@ class Tuned(Part, frozen=True, kw_only=True):
             return ""
         power_w = speed.median / energy.median
         return f"{power_w:.0f} W, {most['power']:g} W allowed" if power_w > most.get("power", math.inf) else ""
+
+
+def refused_runs(searches: Iterable[Tuned | TuneLog]) -> dict[str, str]:
+    """The runs that searches refused as other training than their default, each with the reason: by the steps of the
+    run itself, or by a check of its setup. A setup is checked at the batch that was asked for."""
+    found: dict[str, str] = {}
+    for search in searches:
+        same = search.same.setups if isinstance(search.same, SameTraining) else search.same
+        checked = [] if isinstance(same, Absent) else same
+        reasons = {_at_any_batch(each.setup): each.why_not for each in checked if each.is_other_training}
+        for look in search.looks:
+            speed, reason = look.samples_per_s, reasons.get(_at_any_batch(look.setup), "")
+            if isinstance(speed, Absent) and speed.reason.startswith(NOT_THE_SAME):
+                reason = speed.reason.removeprefix(NOT_THE_SAME)
+            if reason and look.run is not None:
+                found[look.run] = reason
+    return found
+
+
+def _at_any_batch(setup: Mapping[str, Value]) -> frozenset[tuple[str, Value]]:
+    return frozenset((axis, value) for axis, value in setup.items() if axis != "batch")

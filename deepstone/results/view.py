@@ -226,7 +226,9 @@ def _flops(record: Record) -> str:
     if isinstance(flops, Absent) or isinstance(summary, Absent) or not summary.step_s.median:
         return ""
     rate = count(flops / summary.step_s.median)
-    of_peak = f" ({percent(share.share)} of the {share.precision or ''} peak)" if isinstance(share, ShareOfPeak) else ""
+    of_peak = ""
+    if isinstance(share, ShareOfPeak) and share.share <= 1:  # more than all of it is no share, but a doubt
+        of_peak = f" ({percent(share.share)} of the {share.precision or ''} peak)"
     return f"{count(flops)}FLOP a step, {rate}FLOP/s{of_peak}"
 
 

@@ -22,6 +22,7 @@ from deepstone.measure.roofline import REMEDY, product_precision
 from deepstone.measure.skew import skew_of
 from deepstone.measure.statistics import across_launches, median_of
 from deepstone.measure.training import fault
+from deepstone.results.ceilings import is_low_ceiling
 from deepstone.results.doubt import Doubt
 from deepstone.results.environment import Environment
 from deepstone.results.findings import Content, Finding
@@ -48,13 +49,14 @@ from deepstone.results.record import (
 from deepstone.runner.conversation import JobFailed, variables_of
 from deepstone.runner.job import Job, storable
 from deepstone.runner.measurement import Launched, clock_cost_s
-from deepstone.runner.peaks import known_peaks
+from deepstone.runner.peaks import frameworks_measured, known_peaks
 from deepstone.runner.rank_memory import planned_bytes
 from deepstone.runner.replies import BlockTimes
 from deepstone.runner.team import TeamBlock
 from deepstone.setups.schemes import SERVER, scheme_of
 from deepstone.setups.world import World
 from deepstone.store.rescue import save_refused
+from deepstone.units import percent
 
 UNASKED: Final = Absent("not asked for in this run")
 _MEMORY: Final = ("host_peak_bytes", "device_allocated_bytes", "device_reserved_bytes")
@@ -319,8 +321,16 @@ def _share_of_peak(job: Job, launched: Launched, step: Quantity | None) -> Share
     if precision not in peaks.flops_per_s:
         return Absent(f"the {precision} product of {peaks.device} is not known; {REMEDY}")
     peak_flops_per_s = peaks.flops_per_s[precision].median
+    share = flops / step.median / peak_flops_per_s
+    frameworks = frameworks_measured(job, launched.prepared.effective, precision)
+    if is_low_ceiling(share, peaks.device, frameworks):
+        return Absent(
+            f"the step does {percent(share)} of the {precision} product of {' and '.join(frameworks)}, the only one "
+            f"that was measured on {peaks.device}: it is too low a ceiling; measure it again, with every framework, "
+            "with `deepstone doctor --peaks`"
+        )
     return ShareOfPeak(
-        share=flops / step.median / peak_flops_per_s,
+        share=share,
         precision=precision,
         peak_flops_per_s=peak_flops_per_s,
         measured_with=peaks.measured_with,

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
 from msgspec import Struct
 
 from deepstone.absent import Absent
+from deepstone.backends.missing import knows_gpus
 from deepstone.backends.registry import BACKENDS, backend_of
 from deepstone.environments.environment import Environment
 from deepstone.graph.cost import COST_UNKNOWN, step_bytes, step_flops
 from deepstone.graph.memory import StepMemory, step_memory
 from deepstone.graph.space_to_depth import why_not
 from deepstone.graph.stages import most_stages
+from deepstone.hardware.gpu import may_have_gpu
 from deepstone.hardware.machine import describe_machine, machine_sha
 from deepstone.models.load import LoadedModel
 from deepstone.results import environment as results
 from deepstone.results.identity import job_id, without_defaults
 from deepstone.results.record import Identity, IdentityWorkload, Workload, WorkloadPhase
-from deepstone.setups.axes import FAKE, OWN
+from deepstone.setups.axes import AUTO, FAKE, OWN, Value
 from deepstone.setups.refusals import MOST_LAYERS_IN_PARTS
 from deepstone.setups.request import Request
 from deepstone.setups.rules import broken_rule
@@ -58,6 +61,12 @@ class Machine(Struct, frozen=True, kw_only=True):
     def here() -> Machine:
         description = describe_machine()
         return Machine(description=description, sha=machine_sha(description))
+
+
+@cache
+def has_unlisted_gpu() -> bool:
+    """As `may_have_gpu`, looked for once: a search asks it of thousands of jobs."""
+    return may_have_gpu()
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -165,7 +174,16 @@ class Job(Struct, frozen=True, kw_only=True):
             return "optimizer=own needs a function optimizer(parameters) in the file of a torch module with INPUTS"
         installed = f"{framework}@{self.environment.version}" if self.environment.version else framework
         of_model = self._no_pipeline or self._no_parts or self._nothing_to_rewrite
-        return of_model or broken_rule({**self.request, "framework": installed})
+        return of_model or broken_rule({**self.request, "framework": installed, "device": self._device})
+
+    @property
+    def _device(self) -> Value:
+        """The device, where `auto` can only be the CPU: no build for a GPU, or no GPU."""
+        asked, framework = self.request["device"], self.environment.framework
+        if asked != AUTO or not knows_gpus(framework):
+            return asked
+        has_gpu = self.environment.can_use_gpu and (self.machine.gpus or has_unlisted_gpu())
+        return AUTO if has_gpu else "cpu"
 
     @property
     def _no_parts(self) -> str | None:

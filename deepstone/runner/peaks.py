@@ -18,7 +18,7 @@ from deepstone.environments.environment import Environment
 from deepstone.errors import RefusedInputError, StoreError
 from deepstone.measure.roofline import REMEDY
 from deepstone.results import codec
-from deepstone.results.ceilings import Ceiling
+from deepstone.results.ceilings import Ceiling, frameworks_in
 from deepstone.results.layers import LayerPeaks
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import Effect
@@ -31,14 +31,28 @@ _NAME_DIGITS: Final = 16
 
 def known_peaks(job: Job, effective: Mapping[str, Effect]) -> LayerPeaks | Absent:
     """Return the ceilings of the job's device and thread count, which `effective` names."""
-    device = str(effective["device"].value)
-    threads = effective["threads"].value if device == "cpu" else 0
-    files = _folder(job.machine).glob(f"{_slot(device, threads)}-*.json")
-    found = [peaks for path in sorted(files) if (peaks := _read(path)) is not None]
+    device, threads = _place(effective)
+    found = _found(job, effective)
     if not found:
         where = f"{device} with threads={threads}" if device == "cpu" else device
         return Absent(f"the peaks of {where} are not known; {REMEDY}")
     return _best_of(found)
+
+
+def frameworks_measured(job: Job, effective: Mapping[str, Effect], precision: str) -> list[str]:
+    """Return the frameworks whose product in this precision is known there."""
+    known = (peaks.measured_with for peaks in _found(job, effective) if precision in peaks.flops_per_s)
+    return frameworks_in(", ".join(known))
+
+
+def _found(job: Job, effective: Mapping[str, Effect]) -> list[LayerPeaks]:
+    files = _folder(job.machine).glob(f"{_slot(*_place(effective))}-*.json")
+    return [peaks for path in sorted(files) if (peaks := _read(path)) is not None]
+
+
+def _place(effective: Mapping[str, Effect]) -> tuple[str, object]:
+    device = str(effective["device"].value)
+    return device, effective["threads"].value if device == "cpu" else 0
 
 
 def cache_peaks(entry: Ceiling, machine: Machine, environment: Environment) -> None:

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Final, TypeAlias
 
-from deepstone.measure.training import disagreement, fault, same_training, untouched_array
+from deepstone.measure.training import SAME_START, disagreement, fault, same_training, untouched_array
 from deepstone.results.record import Training
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import Launched
 
 Timed: TypeAlias = tuple[str, Job, Sequence[Launched]]  # name, job and launches of a side
 
-_SAME_START: Final = 0.005  # of the loss; bf16-mixed changes it by 0.3 %
 _NO_REFERENCE: Final = "its layers are not checked: a module of your own has no reference"
 
 
@@ -72,7 +71,7 @@ def _unlike_starts(sides: Sequence[Timed]) -> str:
     if {name for name, _ in starts} != {name for name, *_ in sides}:
         return "their first losses are not known"
     least, most = min(starts, key=lambda start: start[1]), max(starts, key=lambda start: start[1])
-    if most[1] - least[1] <= _SAME_START * max(abs(most[1]), abs(least[1])):
+    if most[1] - least[1] <= SAME_START * max(abs(most[1]), abs(least[1])):
         return ""
     lost = f"the first loss is {least[1]:.6g} in a launch of {least[0]} and {most[1]:.6g} in one of {most[0]}"
     return f"{lost}, so the module may be random"

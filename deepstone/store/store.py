@@ -23,7 +23,7 @@ from deepstone.results.identity import JOB_PATTERN, RUN_PATTERN, attempt_of, run
 from deepstone.results.plain import MAX_BYTES, is_object, parse_json
 from deepstone.results.record import Draft, Record
 from deepstone.results.study import StudyState
-from deepstone.results.tune import TuneLog
+from deepstone.results.tune import Tuned, TuneLog, refused_runs
 from deepstone.store import catalog, claims
 from deepstone.store.claims import Claim
 from deepstone.store.files import open_regular, replace_file, temporary
@@ -68,6 +68,11 @@ class Store(Struct, frozen=True, kw_only=True):
     @property
     def tunes(self) -> TuneLogs:
         return TuneLogs(layout=self.layout, folder=self.layout.tunes, kind=TuneLog)
+
+    def refused_runs(self) -> dict[str, str]:
+        """The runs that searches of this store refused as other training, with the reason."""
+        contents = (finding.content for finding in self.findings.list(Tuned.KIND))
+        return refused_runs([*(each for each in contents if isinstance(each, Tuned)), *self.tunes.list()])
 
     def probe(self) -> None:
         """Raise StoreError unless a run could be written now. Call it before a long measurement."""
@@ -220,6 +225,16 @@ class _StateFiles(Struct, Generic[_S], frozen=True, kw_only=True):
         """Return None if there is no readable state."""
         return self._read(self.folder / f"{name}.json") if _STATE_NAME.fullmatch(name) else None
 
+    def list(self) -> builtins.list[_S]:
+        """Return the readable files, oldest first."""
+        with as_store_error("read", self.layout.root):
+            try:
+                paths = [path for path in self.folder.iterdir() if path.suffix == ".json"]
+            except FileNotFoundError:
+                return []
+        found = [state for path in paths if (state := self._read(path)) is not None]
+        return sorted(found, key=lambda state: (state.started_at, state.name))
+
     def _read(self, path: Path) -> _S | None:
         try:
             with open_regular(path) as file:
@@ -231,16 +246,6 @@ class _StateFiles(Struct, Generic[_S], frozen=True, kw_only=True):
 
 class StudyStates(_StateFiles[StudyState], frozen=True, kw_only=True):
     """Of studies; a study rebuilds a missing one."""
-
-    def list(self) -> list[StudyState]:
-        """Return the readable states, oldest first."""
-        with as_store_error("read", self.layout.root):
-            try:
-                paths = [path for path in self.folder.iterdir() if path.suffix == ".json"]
-            except FileNotFoundError:
-                return []
-        states = [state for path in paths if (state := self._read(path)) is not None]
-        return sorted(states, key=lambda state: (state.started_at, state.name))
 
 
 class TuneLogs(_StateFiles[TuneLog], frozen=True, kw_only=True):

@@ -9,10 +9,10 @@ What was measured on this machine with this model comes first. Nothing here meas
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import field
@@ -31,6 +31,8 @@ MOST: Final = 5  # setups; nobody tries more
 LEAST_GAIN: Final = 1.02  # as for every verdict
 _PRIOR_GROUPS: Final = 0.5  # a gain that one group shows counts two thirds, one of three groups six sevenths
 _ANOTHER_MODEL, _DOUBLED_BATCH = 0.7, 0.95  # how much less such a group counts
+
+_Key: TypeAlias = tuple[tuple[str, Value], ...]
 
 _OTHER_STATISTICS: Final = "batch norm over a part of the batch: another training than in one piece"
 _LOSSY_COMPRESSION: Final = "gradients that are sent in fewer bits"
@@ -110,13 +112,15 @@ def starts(facts: Facts, *, model: str = "", machine_sha: str = "", own: Sequenc
 
 class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A setup with what was seen of it. `score`: the expected logarithm of its gain over what was asked for.
-    `is_linked`: whether that is known, and not only its gain over another setup."""
+    `is_linked`: whether that is known, and not only its gain over another setup. `source`: 0 own records of this model,
+    1 own records, 2 the rules that come with Deepstone."""
 
     setup: Setup
     over: Setup
     seen: tuple[Seen, ...]
     score: float
     is_linked: bool
+    source: int = 0
 
     @property
     def is_worth_a_try(self) -> bool:
@@ -129,13 +133,52 @@ class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
 def _ranked(asked: Asked, own: Sequence[Rule], others: Sequence[Rule]) -> list[_Candidate]:
     """Every setup once, with its strongest evidence: own records of this model, then own records, then shipped ones."""
     base = asked.base
-    candidates: dict[tuple[tuple[str, Value], ...], _Candidate] = {}
-    for source in (_of_this_model(asked, own), own, others):
+    candidates: dict[_Key, _Candidate] = {}
+    of_this_model = _of_this_model(asked, own)
+    for number, source in enumerate((of_this_model, own, others)):
         over_base = {_key(rule.setup): rule for rule in source if dict(rule.over) == base}
         found = [each for rule in source for each in _candidates(asked, rule, base, over_base)]
         for each in sorted(found, key=lambda each: (each.over != base, -each.score)):
-            candidates.setdefault(_key(each.setup), each)
-    return sorted(candidates.values(), key=lambda each: (-each.score, len(each.setup)))
+            candidates.setdefault(_key(each.setup), msgspec.structs.replace(each, source=number))
+    ranked = sorted(candidates.values(), key=lambda each: (each.source, -each.score, len(each.setup)))
+    return _fastest_first(ranked, _shown_slower(asked, of_this_model))
+
+
+def _shown_slower(asked: Asked, rules: Iterable[Rule]) -> set[tuple[_Key, _Key]]:
+    """Pairs of setups of which the first is slower than the second, by the whole of the interval."""
+    found: set[tuple[_Key, _Key]] = set()
+    for rule in rules:
+        setup, over = (in_numbers(each, asked.facts.cores) for each in (rule.setup, rule.over))
+        if setup is None or over is None:
+            continue
+        if rule.gain.low > 1:
+            found.add((_key(over), _key(setup)))
+        elif rule.gain.high < 1:
+            found.add((_key(setup), _key(over)))
+    return found
+
+
+def _fastest_first(ranked: Sequence[_Candidate], slower: Collection[tuple[_Key, _Key]]) -> list[_Candidate]:
+    """Before a setup comes every listed one that this model's own runs show to be faster, wherever that was ranked."""
+    left, found = list(ranked), list[_Candidate]()
+    while left:
+        best, passed = left[0], set[_Key]()
+        while True:
+            passed.add(_key(best.setup))
+            faster = (
+                each
+                for each in left
+                if each.is_worth_a_try
+                and _key(each.setup) not in passed
+                and (_key(best.setup), _key(each.setup)) in slower
+            )
+            better = next(faster, None)
+            if better is None:
+                break
+            best = better
+        found.append(best)
+        left.remove(best)
+    return found
 
 
 def _of_this_model(asked: Asked, own: Iterable[Rule]) -> list[Rule]:
@@ -150,12 +193,18 @@ def _of_this_model(asked: Asked, own: Iterable[Rule]) -> list[Rule]:
         if seen:
             gain = gain_over_groups([each.gain for each in seen])
             found.append(msgspec.structs.replace(rule, seen=seen, gain=gain))
-    return found
+    return [*found, *(_turned(rule) for rule in found if rule.over and rule.gain.high < 1)]
 
 
-def _candidates(
-    asked: Asked, rule: Rule, base: Setup, over_base: Mapping[tuple[tuple[str, Value], ...], Rule]
-) -> Iterable[_Candidate]:
+def _turned(rule: Rule) -> Rule:
+    """What is slower than another setup says that the other one is faster."""
+    seen = [msgspec.structs.replace(each, gain=each.gain.inverse(1.0)) for each in rule.seen]
+    return msgspec.structs.replace(
+        rule, over=rule.setup, setup=rule.over, seen=seen, gain=gain_over_groups([each.gain for each in seen])
+    )
+
+
+def _candidates(asked: Asked, rule: Rule, base: Setup, over_base: Mapping[_Key, Rule]) -> Iterable[_Candidate]:
     """The rule's setup, if it holds and can run here. A rule over another setup than the asked one is ranked by what is
     known of that one."""
     if not rule.when.hold(asked.facts):
@@ -244,5 +293,5 @@ def _confidence(asked: Asked, seen: Sequence[Seen], gain: Quantity) -> Confidenc
     return "medium" if always and (len(machines) > 1 or len(seen) > 1) else "low"
 
 
-def _key(setup: Setup) -> tuple[tuple[str, Value], ...]:
+def _key(setup: Setup) -> _Key:
     return tuple(sorted(setup.items(), key=str))

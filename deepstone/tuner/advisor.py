@@ -7,6 +7,7 @@ from typing import Final, get_args
 
 from deepstone.environments.find import find_environment
 from deepstone.errors import MissingError, UsageError
+from deepstone.exchange.load import Glance
 from deepstone.graph.graph import Graph
 from deepstone.graph.space_to_depth import why_not
 from deepstone.hardware.machine import describe_machine, machine_sha
@@ -30,34 +31,37 @@ NO_GPU: Final = "NVML lists no GPU here, so the advice is that for GPUs in gener
 _PHASES: Final[tuple[WorkloadPhase, ...]] = get_args(WorkloadPhase)
 
 
-def advised(model: str, graph: Graph | None, given: Given, store: Store | None) -> Advised:
+def advised(glance: Glance, given: Given, store: Store | None) -> Advised:
     """Raises UsageError for a list of values, and for what no framework runs."""
-    request = _single(given)
+    model, graph = glance.name, glance.graph
     machine = describe_machine()
+    request = _single(given, machine)
     device = _device(str(request["device"]), machine)
     facts = _facts(graph, request, machine, device)
     sha = machine_sha(machine)
     kept, notes = _kept(given), _notes(device, machine, graph)
     damaged: list[Damage] = []
-    own = [] if store is None else rules_from(tables(_own_records(store, model, facts, sha, damaged)))
+    records = [] if store is None else _own_records(store, model, facts, sha, damaged)
+    refused = {} if store is None else store.refused_runs()
+    own = rules_from(tables(records, refused))
     asked = _asked(facts, model, sha, kept, own, notes, opaque=graph is None or bool(graph.opaque))
-    found = advise(asked, [rule for rule in own if _fits(rule, graph)], _shipped_for(graph))
+    mine, shipped_ = ([rule for rule in rules if _fits(rule, glance)] for rules in (own, shipped().rules))
+    found = advise(asked, mine, shipped_)
     notes += [f"{len(damaged)} damaged record(s) of the store were left out"] if damaged else []
+    notes += _left_out(records, refused)
     notes += ["there are no runs of your own of this machine in the store"] if store is not None and not own else []
     notes += _missing(found)
     return Advised(model=model, facts=facts, asked=kept, advice=found, notes=notes)
 
 
-def _fits(rule: Rule, graph: Graph | None) -> bool:
-    """Whether the network has what a setup rewrites."""
-    return rule.setup.get("space_to_depth") != "on" or (graph is not None and not why_not(graph))
+def _fits(rule: Rule, glance: Glance) -> bool:
+    """Whether the network has what a setup is about."""
+    if not glance.may_convolve and "layout" in {*rule.setup, *rule.over}:
+        return False
+    return rule.setup.get("space_to_depth") != "on" or (glance.graph is not None and not why_not(glance.graph))
 
 
-def _shipped_for(graph: Graph | None) -> list[Rule]:
-    return [rule for rule in shipped().rules if _fits(rule, graph)]
-
-
-def _single(given: Given) -> Mapping[str, Value]:
+def _single(given: Given, machine: Machine) -> Mapping[str, Value]:
     several = [axis for axis, values in given.items() if len(values) > 1]
     if several:
         raise UsageError(f"{several[0]}: advise takes one value of each axis")
@@ -65,9 +69,12 @@ def _single(given: Given) -> Mapping[str, Value]:
     framework = str(request["framework"]).partition("@")[0]
     if framework not in (AUTO, *CURRENT):
         raise UsageError(f"framework={framework}: advise knows {', '.join(CURRENT)}; use one of them, or leave it out")
-    reason = broken_rule(request)
+    device, is_auto = str(request["device"]), request["device"] == AUTO
+    on_cpu = is_auto and _device(device, machine) == "cpu"
+    reason = broken_rule({**request, "device": "cpu"} if on_cpu else request)
     if reason:
-        raise UsageError(f"nothing can run that: {reason}")
+        remedy = "; this machine has no GPU, and device=gpu asks about one" if on_cpu and "GPU" in reason else ""
+        raise UsageError(f"nothing can run that: {reason}{remedy}")
     return request
 
 
@@ -131,6 +138,14 @@ def _own_records(store: Store, model: str, facts: Facts, sha: str, damaged: list
     chosen = [row for row in rows if row.model == model][:_MOST_OF_MODEL]
     chosen += [row for row in rows if row.model != model][:_MOST_OF_OTHERS]
     return [record for record in store.records(chosen, damaged=damaged) if record.identity.machine_sha == sha]
+
+
+def _left_out(records: Sequence[Record], refused: Mapping[str, str]) -> list[str]:
+    count = sum(record.id in refused for record in records)
+    if not count:
+        return []
+    runs = "1 run" if count == 1 else f"{count} runs"
+    return [f"nothing was learnt from {runs} of setups that `deepstone tune` refused as other training"]
 
 
 def _notes(device: Device, machine: Machine, graph: Graph | None) -> list[str]:

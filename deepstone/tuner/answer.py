@@ -139,12 +139,14 @@ def _batch_free(found: Found) -> BatchFree | Absent:
 
 
 def _as_judged(found: Found, look: Look) -> Look:
-    """A setup that is shown to be other training has no speed that counts: nothing may learn from it."""
+    """A refused setup has no speed that counts: it is not written, and if it trains something else, nothing learns from
+    it."""
     point = found.space.point_of(look.setup)
     same = None if point is None else found.checked.get(found.space.at_asked_batch(point))
     if same is None or not same.is_refuted or found.wanted.level == "any" or isinstance(look.samples_per_s, Absent):
         return look
-    return replace(look, samples_per_s=Absent(f"{NOT_THE_SAME}{same.why_not}"))
+    refused = NOT_THE_SAME if same.is_other_training else "refused: "
+    return replace(look, samples_per_s=Absent(f"{refused}{same.why_not}"))
 
 
 def _that_count(found: Found, finals: Sequence[Look]) -> Sequence[Look]:

@@ -20,7 +20,7 @@ from msgspec import field
 
 from deepstone.absent import Absent
 from deepstone.analysis.cases import Case, cases, is_measured
-from deepstone.analysis.contrast import Contrast, contrast_cases, differences
+from deepstone.analysis.contrast import Contrast, contrast_cases, differences, other_training
 from deepstone.analysis.facts import ENVIRONMENT, MACHINE, full_request, machine_name, value_of
 from deepstone.results.advice import CORES, Conditions, Device, Facts, MatrixUnits, Rule, Seen
 from deepstone.results.parts import Value
@@ -61,12 +61,15 @@ class Table(msgspec.Struct, kw_only=True):
         return min(self.setups, key=_distance_from_default)
 
 
-def tables(records: Iterable[Record]) -> list[Table]:
-    """Measured runs of current frameworks, by network, batch and phase on one machine; tables of one setup included."""
+def tables(records: Iterable[Record], refused: Mapping[str, str] | None = None) -> list[Table]:
+    """Measured runs of current frameworks, by network, batch and phase on one machine; tables of one setup included.
+    Setups of runs that a search refused as other training (`refused`: with the reason) are left out."""
     usable = [record for record in records if is_measured(record) and _is_current(record)]
     chosen, units = choices_of_auto(usable), _units(usable)
     found: dict[tuple[object, ...], Table] = {}
-    for case in cases(usable):
+    for case in cases(usable, refused):
+        if case.refused:
+            continue
         record = case.record
         facts = facts_of_record(record)
         if facts.matrix_units is None:
@@ -214,6 +217,7 @@ def _seen(table: Table, setup: Words, over: Words) -> Seen | None:
         measured
         for a in table.setups[setup]
         for b in table.setups[over]
+        if not other_training(a, b)
         for measured in (*_compared(a, b), *_contrasted(a, b))
         if _says_something(measured.gain, is_disturbed=a.is_disturbed or b.is_disturbed)
     ]

@@ -18,8 +18,8 @@ from deepstone.results.findings import Finding
 from deepstone.results.study import StudyState
 
 
-def cases(records: Iterable[Any]) -> list[analysed.Case]:
-    return analysed.cases(typed_records(records))
+def cases(records: Iterable[Any], refused: Mapping[str, str] | None = None) -> list[analysed.Case]:
+    return analysed.cases(typed_records(records), refused)
 
 
 def judge(baseline: Iterable[Any], now: Iterable[Any], **options: Any) -> gated.Gate:
@@ -40,13 +40,19 @@ def default_charts(records: Iterable[Any], base: Any = None) -> list[dict[str, A
 
 
 def statements(
-    records: Iterable[Any], findings: Sequence[Any] = (), *, state: Any = None, sameness: Any = None
+    records: Iterable[Any],
+    findings: Sequence[Any] = (),
+    *,
+    state: Any = None,
+    sameness: Any = None,
+    refused: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     said = stated.statements(
         typed_records(records),
         [each if isinstance(each, Finding) else finding(each) for each in findings],
         study=None if state is None else study(state),
         sameness=sameness,
+        refused=refused,
     )
     return [statement.to_json() for statement in said]
 

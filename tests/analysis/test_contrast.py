@@ -233,3 +233,33 @@ class TestWhatTheTimedStepsDid:
     def test_another_training_is_not(self):
         other = {**TRAINED, "early_change": 0.001}
         assert "early updates" in refused(self.runs(other, layout="nhwc"), self.runs(TRAINED))
+
+    def test_arrays_that_only_one_side_changes_are_another_training(self):
+        """A branch without a gradient: losses and sizes of updates of a few steps do not show it."""
+        half = {**TRAINED, "arrays": 8, "moved": 4}
+        whole = {**TRAINED, "arrays": 8, "moved": 8}
+        assert "of 8 arrays" in refused(self.runs(half, layout="nhwc"), self.runs(whole))
+        rounded_away = {**whole, "moved": 7}
+        assert contrasted(self.runs(rounded_away, layout="nhwc"), self.runs(whole)).rounds == 3
+
+    def test_a_module_is_compared_only_if_it_starts_alike(self):
+        """One of one's own may be random, and then its losses say nothing."""
+        opaque = {"flops": {"absent": "a module"}, "bytes": {"absent": "a module"}}
+        half = {**TRAINED, "arrays": 8, "moved": 4}
+        random = {**half, "losses": [[1, 2.0], [3, 2.6], [50, 0.9]]}
+
+        def runs(training, **axes):
+            return [{**record, "cost": opaque} for record in self.runs({"arrays": 8, "moved": 8, **training}, **axes)]
+
+        whole = runs({**TRAINED, "arrays": 8, "moved": 8})
+        assert "of 8 arrays" in refused(runs(half, layout="nhwc"), whole)
+        assert contrasted(runs(random, layout="nhwc"), whole).rounds == 3
+
+    def test_what_a_search_refused_is_compared_with_nothing(self):
+        a, b = self.runs(TRAINED, layout="nhwc"), self.runs(TRAINED)
+        (one,), (other,) = cases(a, {a[1]["id"]: "gradients differ"}), cases(b)
+        for sides in ((one, other), (other, one)):
+            found = contrast_cases(*sides)
+            assert isinstance(found, Absent)
+            assert "refused" in found.reason
+            assert "gradients differ" in found.reason

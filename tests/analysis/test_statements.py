@@ -249,6 +249,34 @@ class TestFindings:
         assert found["findings"] == ["peaks-1"]
         assert "100 GFLOP/s in fp32" in said("The ceilings of cpu with 2 threads", [record], [peaks])["text"]
 
+    def test_a_share_is_never_more_than_all(self):
+        """The best ceiling of the device counts; one that a run exceeds is too low."""
+        record = run(4, batch=4, share=0.1)
+        peaks = self.peaks(record["identity"]["machine_sha"])
+        known = {"share": 1.15, "precision": "fp32", "peak_flops_per_s": 0.5e11, "measured_with": "torch@2"}
+        for flops, told in (
+            (96_000_000_000, "reaches 96.0 % (78.5 – 100 %) of"),
+            (115_000_000_000, "too low a ceiling"),
+        ):
+            record["cost"]["flops"] = flops
+            for share in (record["share_of_peak"], known):
+                found = said("alexnet-owt with", [{**record, "share_of_peak": share}], [peaks])
+                assert told in found["text"]
+                assert "fastest fp32 matrix product" in found["text"]
+        record["cost"]["flops"] = 57_500_000_000
+        without = said("alexnet-owt with", [{**record, "share_of_peak": known}])["text"]
+        assert "does 57.5 GFLOP/s, more than" in without
+        assert "115 %" not in without
+
+    def test_a_low_ceiling_is_no_reason_not_to_use_a_run(self):
+        record = run(4, batch=4, doubts=["above_peak"])
+        known = {"share": 1.15, "precision": "fp32", "peak_flops_per_s": 0.5e11}
+        of_one = {**record, "share_of_peak": {**known, "measured_with": "torch@2.13.0"}}
+        of_two = {**record, "share_of_peak": {**known, "measured_with": "jax@0.1, torch@2.13.0"}}
+        assert not [text for text in texts([of_one]) if "Do not use these runs" in text]
+        assert "too low a ceiling" in said("Some measurements are thin", [of_one])["text"]
+        assert said("Do not use these runs", [of_two])
+
     def test_ceilings_as_a_command_printed_them_have_no_id(self):
         assert said("The ceilings of cpu with 2 threads", [], [self.peaks()])["findings"] == []
 
@@ -366,3 +394,30 @@ class TestAll:
             assert statement["runs"]
             assert set(statement["runs"]) <= known
         assert "jax" in said("4.69x", records)["text"]
+
+
+class TestOtherTraining:
+    """A setup that `tune` refused is faster at nothing, and the report says that it was refused."""
+
+    RECORDS = rounds(100, 101, 102) + rounds(200, 202, 204, layout="nhwc") + rounds(110, 111, 112, threads=1)
+
+    def test_a_refused_setup_is_no_advice(self):
+        refused = {self.RECORDS[4]["id"]: "gradients differ by 78 %"}
+        found = statements(self.RECORDS, refused=refused)
+        assert "threads=1" in found[0]["advice"]
+        about = [each["text"] for each in found if "layout=nhwc" in each["text"] or "NHWC" in each["text"]]
+        assert len(about) == 1, about
+        assert about[0].startswith("Other training than the default of alexnet-owt")
+        assert "so not compared: layout=nhwc (gradients differ by 78 %)" in about[0]
+        assert "layout=nhwc" in statements(self.RECORDS)[0]["advice"], "without the refusal"
+
+    def test_steps_that_leave_arrays_alone_are_no_advice(self):
+        training = {"losses": [[1, 3.0], [3, 2.6]], "early_change": 0.01, "arrays": 8, "moved": 8}
+        records = [
+            {**each, "training": {**training, "moved": 4 if each["setup"]["requested"]["layout"] == "nhwc" else 8}}
+            for each in self.RECORDS
+        ]
+        found = statements(records)
+        assert "threads=1" in found[0]["advice"]
+        told = "so not compared: layout=nhwc (of 8 arrays, the early steps changed 4 in this setup and 8 in the base)."
+        assert any(told in each["text"] for each in found)

@@ -15,9 +15,19 @@ from deepstone.hardware.machine import describe_machine, machine_sha
 from deepstone.results import codec
 from deepstone.results.identity import canonical_sha256
 from deepstone.results.record import Draft
+from deepstone.runner.job import Machine
 from deepstone.store.store import Store
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+DENSE = """from deepstone.graph.builder import Builder
+
+
+def make():
+    b = Builder("dense")
+    x = b.flatten("flat", b.input("data", (3, 8, 8)))
+    b.softmax_cross_entropy("loss", b.dense("logits", x, features=10))
+    return b.build()
+"""
 KEYS = {"setup", "gain", "over", "machines", "seen", "confidence", "gives_up", "checked", "records"}
 
 
@@ -65,6 +75,7 @@ def test_settings_that_are_given_are_kept(reader: Cli):
         (["resnet50", "batch=8,16"], "one value"),
         (["resnet50", "framework=mxnet"], "advise knows"),
         (["resnet50", "device=cpu", "precision=tf32"], "TF32"),
+        (["resnet50", "device=cpu", "engine=cudnn"], "engine cudnn runs on a GPU only"),
         ([EXAMPLES / "my_model.py"], "my_model.py:make"),
         ([f"{EXAMPLES}/my_model.py:mke"], "did you mean make"),
         (["no_such_file.onnx"], "no file"),
@@ -94,6 +105,33 @@ def test_models_of_ones_own(reader: Cli, model: str):
     if model == "my_model.py:make":  # a torch module, which nobody looked into
         assert "batch_norm" not in found["facts"]
         assert not any("framework" in each["setup"] for each in found["advice"])
+
+
+@pytest.mark.skipif(bool(Machine.here().gpus), reason="has a GPU")
+def test_what_needs_a_gpu_is_refused_where_there_is_none(reader: Cli):
+    reader("advise", "resnet50", "engine=cudnn").assert_error(2, "engine cudnn runs on a GPU only", "device=gpu asks")
+    reader("advise", "resnet50", "engine=cudnn", "device=gpu").assert_ok()
+
+
+def test_a_model_without_convolutions_has_no_layout(reader: Cli, tmp_path: Path):
+    """Neither one of tokens, which nobody runs for advice, nor a network that is known."""
+    dense = tmp_path / "dense.py"
+    dense.write_text(DENSE)
+    for model in (f"{EXAMPLES}/gpt.py:make", f"{dense}:make"):
+        for device in ("cpu", "gpu"):
+            result = reader("advise", model, f"device={device}", "--json").assert_ok()
+            assert not [each for each in result.json["advice"] if "layout" in {*each["setup"], *each["over"]}]
+        assert "layout" not in reader("advise", model, "device=cpu", "framework=torch", "batch=4").assert_ok().out
+    found = reader("advise", f"{EXAMPLES}/my_model.py:make", "device=gpu", "batch=256", "--json").assert_ok().json
+    assert any("layout" in each["setup"] for each in found["advice"]), "of images"
+
+
+def test_a_class_is_a_model_as_in_other_commands(reader: Cli, tmp_path: Path):
+    file = tmp_path / "net.py"
+    file.write_text("from torch import nn\n\nclass Net(nn.Module):\n    pass\n\nmake = Net\n")
+    for name in ("make", "Net"):
+        assert reader("advise", f"{file}:{name}", "device=gpu", "--json").assert_ok().json["model"] == f"net:{name}"
+    reader("advise", f"{file}:made", "device=gpu").assert_error(2, "did you mean make")
 
 
 def test_where_nothing_is_known_it_says_so(reader: Cli):

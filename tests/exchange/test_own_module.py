@@ -17,6 +17,7 @@ from deepstone.exchange.load import load_model
 from deepstone.exchange.model_file import ModelFile
 from deepstone.graph.graph import Graph
 from deepstone.graph.ops import Module
+from deepstone.results import environment as results
 from deepstone.runner.job import Job, Machine
 from deepstone.setups.request import complete
 
@@ -76,7 +77,7 @@ def job(graph: Graph, framework: str, version: str = "2.13.0") -> Job:
         model=replace(load_model("cifarnet"), graph=graph),
         request=complete({"framework": framework}),
         environment=environment,
-        machine=Machine(description={"gpus": []}, sha="0" * 64),
+        machine=Machine(description=results.Machine(gpus=[]), sha="0" * 64),
         command=("deepstone",),
     )
 

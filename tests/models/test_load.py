@@ -15,6 +15,7 @@ from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
 from deepstone.models import load
 from deepstone.models.load import ForeignModelError, load_in_process
+from deepstone.models.program import why_not_callable
 from deepstone.models.zoo import ZOO
 
 TINY = """\
@@ -225,6 +226,41 @@ def test_no_such_function(write) -> None:
     assert "has no function ''; known: tiny" in refusal(f"{path}:")
     empty = write("empty.py", "from deepstone.graph.builder import Builder\n")
     assert "it defines none" in refusal(f"{empty}:make")
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("make = Net", ""),
+        ("from somewhere import make", ""),
+        ("from somewhere import *", ""),
+        ("try:\n    from somewhere import make\nexcept ImportError:\n    pass", ""),
+        ("if True:\n    def make():\n        pass", ""),
+        ("import functools\nmake = functools.partial(Net)", ""),
+        ("make: object = lambda: Net()", ""),
+        ("class make(Net):\n    pass", ""),
+        ("class make:\n    def __init__(self, width=3):\n        pass", ""),
+        ("class make:\n    def __init__(self, width):\n        pass", "make must need no arguments"),
+        ("def make(depth):\n    pass", "make must need no arguments"),
+        ("def mak():\n    pass", "did you mean mak?"),
+        ("", "known: Net"),
+    ],
+)
+def test_what_a_file_has_is_seen_without_running_it(tmp_path, source: str, told: str) -> None:
+    """As running it would find it: functions, classes, and other names of them."""
+    content = f"class Net:\n    def __init__(self):\n        pass\n\n{source}\n".encode()
+    found = why_not_callable(tmp_path / "net.py", content, "make")
+    assert told in found
+    assert bool(told) == bool(found)
+
+
+def test_a_file_that_has_nothing_says_so(tmp_path) -> None:
+    assert why_not_callable(tmp_path / "net.py", b"import os\n", "make").endswith("it defines none")
+
+
+def test_a_class_is_named_after_functions(write) -> None:
+    path = write("net.py", f"class Block:\n    def __init__(self):\n        pass\n\n{TINY}")
+    assert refusal(path).endswith(f"write {path}:tiny or {path}:Block")
 
 
 def test_not_a_function(write) -> None:

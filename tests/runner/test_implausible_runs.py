@@ -14,6 +14,7 @@ from deepstone.environments.find import find_environment
 from deepstone.graph.graph import Graph
 from deepstone.measure.effort import Effort
 from deepstone.models.load import LoadedModel
+from deepstone.results.quantity import Quantity
 from deepstone.runner.ceilings import measure_ceilings
 from deepstone.runner.job import Job
 from deepstone.runner.peaks import cache_peaks
@@ -69,12 +70,43 @@ def test_durations_that_are_not_real(script: Script, claims: float):
     assert contradictions(budget_s=0.2, phases=False) == {"clocks_disagree"}
 
 
+def known_ceilings(peak: float, *frameworks: str) -> None:
+    """What `doctor --peaks` keeps for each framework."""
+    entry = measure_ceilings(FAKE, machine(), "cpu")
+    for name in frameworks:
+        environment = replace(FAKE, lock={**FAKE.lock, "name": name})
+        cache_peaks(replace(entry, framework=f"{name}@1", measured_with=f"{name}@1"), machine(), environment)
+    assert entry.flops_per_s is not None
+    assert isinstance(rate := entry.flops_per_s["fp32"], Quantity)
+    assert rate.median == pytest.approx(peak, rel=0.05)
+
+
 def test_a_step_that_does_nothing_is_above_the_measured_peak(script: Script):
     peak = 100e9
     script(ceilings={"fp32": peak, "copy": 10e9}, step_s=flops() / (5 * peak), noise=0.01)
-    entry = measure_ceilings(FAKE, machine(), "cpu")
-    cache_peaks(entry, machine(), FAKE)
+    known_ceilings(peak, "fake", "other")
     assert contradictions(heavy_job()) == {"above_peak"}
+
+
+def test_the_product_of_one_framework_is_no_ceiling_of_a_cpu(script: Script):
+    """torch reaches 211 GFLOP/s where TensorFlow reaches 491: that is torch's product, and a step may be faster."""
+    peak = 100e9
+    script(ceilings={"fp32": peak, "copy": 10e9}, step_s=flops() / (1.15 * peak), noise=0.001)
+    known_ceilings(peak, "torch")
+    record: Any = run_job(heavy_job(), Effort(budget_s=2.0)).to_json()
+    assert "above_peak" not in {doubt["code"] for doubt in record["doubts"]}
+    why = record["share_of_peak"]["absent"]
+    assert "product of torch, the only one" in why
+    assert "too low a ceiling" in why
+    assert "doctor --peaks" in why
+    known_ceilings(peak, "torch", "tensorflow")
+    assert contradictions(heavy_job()) == {"above_peak"}
+
+
+def test_beyond_the_hardware_a_low_ceiling_is_no_excuse(script: Script):
+    script(ceilings={"fp32": 100e9, "copy": 10e9}, step_s=1e-5, noise=0.01)
+    known_ceilings(100e9, "torch")
+    assert contradictions(heavy_job(), phases=False, budget_s=0.1) == {"above_peak"}
 
 
 def test_a_step_that_does_nothing_is_above_what_the_hardware_can_reach(script: Script):

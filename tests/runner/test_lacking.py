@@ -55,6 +55,35 @@ def test_a_rule_comes_first():
 
 
 class TestGpus:
+    @pytest.mark.parametrize(
+        ("axes", "version", "gpus", "unlisted", "refused"),
+        [
+            ({"engine": "cudnn"}, "2.13.0", 0, False, True),
+            ({"engine": "cudnn"}, "2.13.0+cpu", 1, False, True),  # this build uses none
+            ({"engine": "cudnn"}, "2.13.0", 1, False, False),
+            ({"engine": "cudnn"}, "2.13.0", 0, True, False),  # it may be of another maker
+            ({"precision": "tf32"}, "2.13.0", 0, False, True),
+            ({"engine": "onednn"}, "2.13.0", 0, False, False),
+        ],
+    )
+    def test_auto_obeys_the_rules_of_the_device_that_it_becomes(
+        self,
+        axes: dict[str, Value],
+        version: str,
+        gpus: int,
+        unlisted: bool,
+        refused: bool,
+        monkeypatch: pytest.MonkeyPatch,
+    ):
+        monkeypatch.setattr("deepstone.runner.job.has_unlisted_gpu", lambda: unlisted)
+        lock = {**find_environment("torch").lock, "torch": version}
+        job = on_gpus(gpus, device="auto", **axes)
+        job = replace(job, environment=replace(job.environment, version=version, lock=lock))
+        assert (job.broken_rule is not None) == refused
+        assert (why_not(job) is not None) == refused
+        if refused:
+            assert run_job(job, Effort(budget_s=0.1)).outcome == "unsupported"
+
     def test_a_build_for_cpus_has_none(self):
         job = torch_job(device="gpu:0")
         cpu = replace(job, environment=replace(job.environment, version="2.13.0+cpu"))

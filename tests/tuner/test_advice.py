@@ -107,6 +107,37 @@ class TestOwnRecords:
         assert found[0].gain.median == pytest.approx(1.2, rel=0.02)
         assert advise(asked(), own, [])[0].confidence == "low"
 
+    def test_this_model_then_other_models_then_rules(self):
+        """However much faster something was elsewhere."""
+        mine = rounds(100, 101, 99, model="vgg16") + rounds(120, 121, 119, model="vgg16", layout="nhwc")
+        other = rounds(100, 101, 99, model="cifarnet")
+        other += rounds(200, 201, 199, model="cifarnet", compile="default")
+        rules = made(rounds(100, 101, 99, machine="there") + rounds(400, 401, 399, machine="there", threads=1))
+        found = advise(self.here, made(mine + other), rules)
+        assert words(found) == ["layout=nhwc", "compile=default", "threads=1"]
+        assert [each.confidence for each in found] == ["measured here", "low", "low"]
+
+    def test_what_own_runs_show_to_be_faster_comes_before_what_is_slower(self):
+        """TensorFlow on one thread was measured against the default, and against TensorFlow, which beats it."""
+        mine = rounds(100, 101, 99, model="vgg16", minute=1)
+        slower = rounds(130, 131, 129, model="vgg16", framework="tensorflow", threads=1)
+        faster = [
+            {**each, "started_at": each["started_at"].replace("T03", "T05")}
+            for each in rounds(160, 161, 159, model="vgg16", framework="tensorflow")
+        ]
+        again = [
+            {**each, "started_at": each["started_at"].replace("T03", "T05")}
+            for each in rounds(130, 131, 129, model="vgg16", framework="tensorflow", threads=1)
+        ]
+        rules = made(
+            rounds(100, 101, 99, machine="there") + rounds(144, 145, 143, machine="there", framework="tensorflow")
+        )
+        own = [each for each in made(mine + slower + faster + again) if each.setup != {"framework": "tensorflow"}]
+        found = advise(self.here, own, rules)
+        assert words(found) == ["framework=tensorflow", "framework=tensorflow threads=1"]
+        assert [each.confidence for each in found] == ["measured here"] * 2
+        assert found[0].over == {"framework": "tensorflow", "threads": 1}
+
 
 class TestGivenUp:
     @pytest.mark.parametrize(

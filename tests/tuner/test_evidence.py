@@ -167,3 +167,15 @@ class TestWhatIsNoEvidence:
         assert made([*wide[0], *rounds(900, 4000, 300, layout="nhwc", doubts=["other_load"])]) == []
         narrow = rounds(150, 151, 149, layout="nhwc", doubts=["other_load"])
         assert made([*rounds(100, 101, 99), *narrow])
+
+    def test_a_setup_that_a_search_refused_as_other_training(self):
+        fast = rounds(200, 202, 204, layout="nhwc")
+        records = rounds(100, 101, 102) + fast
+        assert rules_from(tables(typed_records(records)))
+        assert not rules_from(tables(typed_records(records), {fast[0]["id"]: "gradients differ"}))
+
+    def test_runs_whose_steps_are_another_training(self):
+        training = {"losses": [[1, 3.0], [3, 2.6]], "early_change": 0.01, "arrays": 8, "moved": 8}
+        default = [{**each, "training": training} for each in rounds(100, 101, 102)]
+        other = [{**each, "training": {**training, "moved": 4}} for each in rounds(200, 202, 204, layout="nhwc")]
+        assert not made(default + other)
