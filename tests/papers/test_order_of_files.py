@@ -63,7 +63,8 @@ def test_decided_verdicts_come_first_whichever_machine_gave_them(measured: Measu
         for paper in PAPERS
         for claim in paper.claims
     }
-    assert words["kim-8"] == ["holds", "undecided", "not testable here", "not testable here"]
+    assert words["kim-8"][:2] == ["holds", "undecided"]
+    assert set(words["kim-8"][2:]) == {"not testable here"}
     for found in words.values():
         undecided = [number for number, word in enumerate(found) if word in ("undecided", "not testable here")]
         assert undecided == list(range(len(found) - len(undecided), len(found)))

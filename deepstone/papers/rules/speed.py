@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 from typing import ClassVar, Literal, TypeAlias
@@ -178,7 +179,9 @@ class DeviceRatio(RuleOnModels, frozen=True, kw_only=True):
         found = [entry for entry in self._pairs(evidence) if not gpus or _is_one_of(_gpu(entry), gpus)]
         if not found:
             named = f" ({' or '.join(gpus)})" if gpus else ""
-            there = "; ".join(place.name for place in evidence.places) or "nothing"
+            machines = Counter(place.name for place in evidence.places)
+            named_once = (name if number == 1 else f"{name} ({number} machines)" for name, number in machines.items())
+            there = "; ".join(named_once) or "nothing"
             return not_testable(
                 f"needs runs of {' or '.join(self.models)} on a CPU and on a GPU{named}, alike but for the "
                 f"device, at the same precision, neither with native kernels; there are runs of: {there}"
