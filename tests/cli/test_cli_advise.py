@@ -151,7 +151,9 @@ def test_own_runs_of_this_machine_come_first(cli: Cli):
         draft = {key: value for key, value in record.items() if key != "id"}
         store.add(codec.convert({**draft, "job": canonical_sha256(record["identity"])}, Draft))
     found = cli("advise", "vgg16", "device=cpu", "batch=4", "framework=torch", "--json").assert_ok().json["advice"]
-    assert [each["setup"] for each in found] == [{"layout": "nhwc"}]
+    assert found[0]["setup"] == {"layout": "nhwc"}
+    # What the rules say of other axes depends on this machine.
+    assert not any("layout" in each["setup"] or each["confidence"] == "measured here" for each in found[1:])
     assert found[0]["confidence"] == "measured here"
     assert found[0]["gain"]["median"] == pytest.approx(1.8, rel=0.02)
     assert len(found[0]["records"]) == 6
