@@ -18,6 +18,7 @@ import math
 import os
 import random
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from typing import Any
 from deepstone.durable import write_whole
 from deepstone.setups.axes import AUTO, Value, cpu_list
 from deepstone.setups.tuning import Facts, meaning_of_auto
+from deepstone.tuner.quick_starts import NO_QUICK_STARTS, quick_starts
 from deepstone.tuner.space import Point, SearchAxis
 
 SCHEMA = 1
@@ -95,7 +97,9 @@ def main() -> None:
     if options.cpus:
         os.sched_setaffinity(0, cpu_list(options.cpus))
     recorder = _Recorder(options)
-    recorder.record()
+    facts = recorder.table.facts
+    with quick_starts(facts.device, facts.cores) as recorder.quick_starts:
+        recorder.record()
     print(f"{options.output}: {recorder.summary()}")
 
 
@@ -105,6 +109,7 @@ class _Recorder:
         from deepstone.tuner.workload import Workload
 
         self._options = options
+        self.quick_starts = NO_QUICK_STARTS
         self._end_s = time.monotonic() + 60 * options.minutes
         self._workload = Workload.of(
             options.model, options.words, level=options.same, limit_bytes=None, seed=options.seed
@@ -167,7 +172,14 @@ class _Recorder:
 
     def _look(self, point: Point) -> dict[str, Any]:
         begin = time.monotonic()
-        found = self._workload.look(point, timed_s=self._options.budget, timeout_s=self._options.timeout)
+        # Of the quick starts only the imports: each launch compiles anew, since what a compiler picks is part of noise.
+        found = self._workload.look(
+            point,
+            timed_s=self._options.budget,
+            timeout_s=self._options.timeout,
+            standby=self.quick_starts.standby,
+            compile_cache=tempfile.mkdtemp(dir=self.quick_starts.folder) if self.quick_starts.folder else "",
+        )
         took_s = round(time.monotonic() - begin, 3)
         if found.samples_per_s is None:
             return {"failed": f"{found.outcome}: {found.reason}"[:200], "took_s": took_s}

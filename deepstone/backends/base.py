@@ -281,6 +281,13 @@ class Backend:
         """Return facts about the framework for the record: `name` and `version` at least."""
         raise NotImplementedError
 
+    def preload(self) -> None:
+        """Import what `build` would import. It must not touch a device: another worker may be computing there."""
+
+    def keep_programs(self, folder: str) -> None:
+        """From now on, keep compiled programs in this folder, and take them from there. Frameworks that compile
+        nothing, or quickly, need not."""
+
     def open_rendezvous(self, address: str, rank: int, world: int) -> int:
         """Be ready for the others at a port of this address; 0 if nobody looks for this rank."""
         raise Unsupported("this backend trains in one process only")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Final
 
 from msgspec import Struct
@@ -43,7 +43,7 @@ from deepstone.errors import MissingError
 from deepstone.graph.ops import BatchNorm
 from deepstone.results.sameness import Comparable
 from deepstone.results.tune import ONLY_ORDER, SameLevel, SameSetup, SameTraining
-from deepstone.runner.conversation import JobFailed
+from deepstone.runner.conversation import JobFailed, Spares
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import OnProgress, no_progress
 from deepstone.runner.team import Talk, talking_to
@@ -81,13 +81,17 @@ def same_training(
     level: SameLevel,
     *,
     deadline_s: float,
+    spares: Spares | None = None,
     on_progress: OnProgress = no_progress,
 ) -> dict[str, SameSetup]:
     """Check each candidate, the most important first, until `deadline_s` on the clock of time.monotonic().
 
-    A candidate that is not reached is not proven. Raises nothing for what a worker does.
+    A candidate that is not reached is not proven. Raises nothing for what a worker does. `spares`: workers that wait
+    for a job.
     """
-    check = _Check(default=_as_checked(default), level=level, deadline_s=deadline_s, on_progress=on_progress)
+    check = _Check(
+        default=_as_checked(default), level=level, deadline_s=deadline_s, spares=spares, on_progress=on_progress
+    )
     names = {name: _as_checked(job) for name, job in candidates.items()}
     refused = {name: reason for name, job in names.items() if (reason := _other_training(check.default, job, level))}
     found = {name: _answer(check.default, names[name], refused.get(name, ""), is_refuted=True) for name in refused}
@@ -176,8 +180,11 @@ class _OutOfTime(Exception):
 
 
 class _Check:
-    def __init__(self, *, default: Job, level: SameLevel, deadline_s: float, on_progress: OnProgress) -> None:
+    def __init__(
+        self, *, default: Job, level: SameLevel, deadline_s: float, spares: Spares | None, on_progress: OnProgress
+    ) -> None:
         self.default = default
+        self._spares = spares
         self._level: SameLevel = level
         self._deadline_s = deadline_s
         self._on_progress = on_progress
@@ -208,10 +215,13 @@ class _Check:
             return found
         return {name: self._with_layers(same, candidates[name]) if same.ok else same for name, same in found.items()}
 
+    def _talking_to(self, job: Job) -> AbstractContextManager[Talk]:
+        return talking_to(job, timeout_s=self._left_s(), spares=self._spares)
+
     def _run_default(self, jobs: Sequence[Job]) -> _Started:
         seed = int(self.default.request["seed"])
         begin_s = time.monotonic()
-        with talking_to(self.default, timeout_s=self._left_s()) as talk:
+        with self._talking_to(self.default) as talk:
             precision = self._start(talk, self.default)
             start_s = time.monotonic() - begin_s
             roundings = self._roundings(precision, jobs[1:])
@@ -316,7 +326,7 @@ class _Check:
         return run_first_steps(talk, start, may_skip=precision in _SKIPS_UPDATES)
 
     def _judged(self, job: Job, baseline: Baseline, default_precision: str) -> SameSetup:
-        with talking_to(job, timeout_s=self._left_s()) as talk:
+        with self._talking_to(job) as talk:
             precision = self._start(talk, job)
             steps = self._steps(talk, precision, self._start_of(job))
         narrow = precision in _NARROW_WEIGHTS and default_precision not in _NARROW_WEIGHTS
@@ -385,7 +395,7 @@ class _Check:
         """The default with rounded weights; None if the plain default does not repeat itself."""
         if rounds_by not in self._rounded:
             self._on_progress("the default with rounded weights", 0.5)
-            with talking_to(self.default, timeout_s=self._left_s()) as talk:
+            with self._talking_to(self.default) as talk:
                 precision = self._start(talk, self.default)
                 self._rounded[rounds_by] = self._perturbed(talk, precision, baseline, rounds_by)
         return self._rounded[rounds_by]
@@ -398,7 +408,7 @@ class _Check:
         rounded = self._rounded_gradient or self._rounded_default(baseline, _ORDER_ROUNDS_BY)
         if reason := as_default.broken_rule:
             raise JobFailed("unsupported", reason, stage="plan")
-        with talking_to(as_default, timeout_s=self._left_s()) as talk:
+        with self._talking_to(as_default) as talk:
             talk.hello()  # no `prepare`: this setup is not measured, and compiling its step twice takes long
             found = gradient_alone(baseline, run_first_gradient(talk, self._start_of(as_default)), rounded)
         if found.ok:

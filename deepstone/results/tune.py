@@ -98,7 +98,8 @@ class TunedSetup(Part, frozen=True, kw_only=True):
 
 class Look(Part, frozen=True, kw_only=True):
     """One launch. `began_s`: seconds since the call began that made it. `run`: its record in the store; a look whose
-    process failed has its outcome and reason in `samples_per_s`. `round`: of the finals or of the explanation."""
+    process failed has its outcome and reason in `samples_per_s`. `round`: of the finals or of the explanation.
+    `first_step_s`: its first step, with what that compiled."""
 
     kind: LookKind
     setup: Table[Value]
@@ -108,6 +109,7 @@ class Look(Part, frozen=True, kw_only=True):
     outcome: SomeText
     began_s: AtLeast0
     took_s: AtLeast0
+    first_step_s: AtLeast0 = 0.0
     run: RunId | None = None
     round: Positive | None = None
 

@@ -272,6 +272,7 @@ def _startup(launches: Sequence[Launched]) -> dict[str, float | Absent]:
     prepared = [launched.prepared for launched in launches if launched.prepared is not None]
     found = {
         "import_s": [hello.import_s for hello in hellos],
+        **({"preload_s": preloads} if (preloads := [hello.preload_s for hello in hellos if hello.preload_s]) else {}),
         "build_s": [each.build_s for each in prepared],
         "first_step_s": [each.first_step_s for each in prepared],
     }

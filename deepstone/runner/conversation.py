@@ -6,9 +6,9 @@ import math
 import os
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 from msgspec import Struct, structs
@@ -288,6 +288,7 @@ class Conversation:
             request=dict(job.request),
             scratch=str(self._scratch),
             first_step=options is None,
+            compile_cache=job.compile_cache,
             **({} if options is None else {**structs.asdict(options), "data_seed": data_seed}),
             **self._batch(job, data_seed, given.like_photographs),
         )
@@ -497,18 +498,50 @@ class Conversation:
         return environment_note(self._job.environment)
 
 
+class Started(Struct, frozen=True, kw_only=True):
+    """A worker that nobody has talked to yet, and its scratch folder."""
+
+    worker: WorkerProcess
+    scratch: Path
+
+
+class Spares(Protocol):
+    """As runner/standby.py: workers that wait for a job."""
+
+    def take(self, job: Job) -> tuple[Started, ExitStack] | None: ...
+
+
 @contextmanager
-def talking_to_worker(job: Job, *, timeout_s: float) -> Generator[Conversation, None, None]:
+def started_worker(job: Job) -> Generator[Started, None, None]:
     """Start a worker for the job. Leaving the context ends it and every process it started."""
     with scratch_folder() as scratch:
         worker = WorkerProcess.start(
-            worker_argv(job.environment.command, job.environment.framework, job.environment.version),
-            env=variables_of(job),
-            cwd=scratch,
-            output_path=scratch / "output.txt",
+            command_of(job), env=variables_of(job), cwd=scratch, output_path=scratch / "output.txt"
         )
         with worker:
-            yield Conversation(worker, job, scratch=scratch, deadline_s=time.monotonic() + timeout_s)
+            yield Started(worker=worker, scratch=scratch)
+
+
+@contextmanager
+def talking_to_worker(
+    job: Job, *, timeout_s: float, spares: Spares | None = None
+) -> Generator[Conversation, None, None]:
+    """Talk to a worker for the job: one of the spares, or a new one. Leaving the context ends it and every process it
+    started."""
+    with ExitStack() as stack:
+        taken = None if spares is None else spares.take(job)
+        if taken is None:
+            started = stack.enter_context(started_worker(job))
+        else:
+            started = taken[0]
+            stack.enter_context(taken[1])
+        deadline_s = time.monotonic() + timeout_s
+        yield Conversation(started.worker, job, scratch=started.scratch, deadline_s=deadline_s)
+
+
+def command_of(job: Job) -> list[str]:
+    """The worker's command line."""
+    return worker_argv(job.environment.command, job.environment.framework, job.environment.version)
 
 
 def variables_of(job: Job) -> dict[str, str]:

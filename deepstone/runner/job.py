@@ -78,6 +78,7 @@ class Job(Struct, frozen=True, kw_only=True):
     repetition: int = 1
     mpi: str = ""  # the library by which processes communicate, if that is MPI, as it names itself
     hosts: tuple[str, ...] = ()  # where a launcher is to start the processes; empty: it decides
+    compile_cache: str = ""  # the folder of compiled programs that several launches share; empty: the framework's own
     generic_weights: bool = False  # for checks: no weight is 0 or 1, which could hide that a backend ignores it
 
     @property

@@ -35,6 +35,7 @@ from deepstone.runner.measurement import (
     start,
 )
 from deepstone.runner.replies import BlockTimes
+from deepstone.runner.standby import Standby
 from deepstone.runner.team import Talk, talking_to
 
 TOO_SLOW: Final = "early steps"  # where a look ends whose steps take too long
@@ -50,19 +51,22 @@ def look_at(
     timeout_s: float,
     slowest_step_s: float = math.inf,
     energy_s: float = 0.0,
+    standby: Standby | None = None,
     on_progress: OnProgress = no_progress,
 ) -> Draft:
     """Raises MissingError; any other failure is the outcome of the record. `slowest_step_s`: of one whose steps take
-    longer no more is measured."""
+    longer no more is measured. `standby`: workers that wait for a job."""
     started_at, launched = now(), Launched()
     effort = Effort(budget_s=timed_s, timeout_s=timeout_s, phases=False, energy_s=energy_s)
     try:
         reason = job.broken_rule
         if reason:
             raise JobFailed("unsupported", reason, stage="plan")
-        with gpu_use_around(job) as gpu, talking_to(job, timeout_s=timeout_s) as conversation:
+        with gpu_use_around(job) as gpu, talking_to(job, timeout_s=timeout_s, spares=standby) as conversation:
             launched.gpu = gpu
             start(conversation, job, launched, on_progress)
+            if standby is not None:
+                standby.settle()
             on_progress("measuring", 0.5)
             with closing(noise_around([launched])) as noise:
                 before = noise.now()

@@ -26,13 +26,15 @@ class Failed(Reply, frozen=True, kw_only=True):
 
 class Hello(Reply, frozen=True, kw_only=True):
     """`framework`: the framework's own description of itself; `version` at least. A worker in another language than
-    Python has `runtime` in place of `python`: what runs it, and its version."""
+    Python has `runtime` in place of `python`: what runs it, and its version. `preload_s`: what the worker imported
+    beyond the framework before it had a job; `build` need not."""
 
     pid: int
     python: str = ""
     runtime: str = ""
     framework: Table[Json]
     import_s: float
+    preload_s: float = 0.0
 
 
 class Rendezvous(Reply, frozen=True, kw_only=True):

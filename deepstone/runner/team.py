@@ -36,7 +36,7 @@ from deepstone.results.parallel import HostFacts, Launcher, RankFacts
 from deepstone.results.together import latest_ends, steps_between
 from deepstone.runner.blame import RankFailure, blamed
 from deepstone.runner.clocks import Clocks
-from deepstone.runner.conversation import BuildOptions, Conversation, JobFailed, talking_to_worker
+from deepstone.runner.conversation import BuildOptions, Conversation, JobFailed, Spares, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.runner.muster import Mustered, check_interface, launcher_of, mustered
 from deepstone.runner.replies import Assignment, BlockTimes, Hello, Joined, MemoryPeak, Prepared, TracedStep
@@ -572,11 +572,11 @@ def talking_to_team(job: Job, *, timeout_s: float) -> Generator[Team, None, None
 
 
 @contextmanager
-def talking_to(job: Job, *, timeout_s: float) -> Generator[Talk, None, None]:
-    """One worker, or as many as the job has processes."""
+def talking_to(job: Job, *, timeout_s: float, spares: Spares | None = None) -> Generator[Talk, None, None]:
+    """One worker, or as many as the job has processes. `spares`: workers that have imported their framework."""
     if World.of(job.request).is_parallel:
         with talking_to_team(job, timeout_s=timeout_s) as team:
             yield team
     else:
-        with talking_to_worker(job, timeout_s=timeout_s) as conversation:
+        with talking_to_worker(job, timeout_s=timeout_s, spares=spares) as conversation:
             yield conversation

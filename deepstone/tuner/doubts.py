@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -12,6 +13,7 @@ from deepstone.absent import Absent
 from deepstone.errors import StoreError
 from deepstone.measure.ratios import LEAST_DIFFERENCE
 from deepstone.results.tune import NOT_THE_SAME, Tuned, TuneLog
+from deepstone.setups.axes import Value
 from deepstone.store.store import Store
 from deepstone.tuner.answer import words_of
 
@@ -47,6 +49,39 @@ def beaten_without(answer: Tuned) -> list[str]:
         and not removed.estimated
         and removed.ratio.median < 1 / (1 + LEAST_DIFFERENCE)
     ]
+
+
+def compiled_unevenly(answer: Tuned) -> list[str]:
+    """Finalists that the search and the finals, each of which compiled them anew, saw at different speeds. The speed of
+    the default stands for what the machine did meanwhile."""
+    found: list[str] = []
+    for finalist in answer.finals:
+        in_finals, in_search = (_gain(answer, finalist.setup, is_final) for is_final in (True, False))
+        if finalist.is_default or in_finals is None or in_search is None:
+            continue
+        if abs(in_finals - in_search) > math.log1p(LEAST_DIFFERENCE):
+            ratio = math.exp(in_finals - in_search)
+            found.append(
+                f"compiled anew for the finals, {words_of(finalist.setup)} is {ratio:.3g}x as fast as in the search: "
+                "what its compiler chooses differs from time to time"
+            )
+    return found
+
+
+def _gain(answer: Tuned, setup: Mapping[str, Value], is_final: bool) -> float | None:
+    """The log of its speed over that of the default, by looks of the finals or by all others; None if there are
+    none."""
+    setup_log, default_log = (_mean_log(answer, each, is_final) for each in (setup, answer.default.setup))
+    return None if setup_log is None or default_log is None else setup_log - default_log
+
+
+def _mean_log(answer: Tuned, setup: Mapping[str, Value], is_final: bool) -> float | None:
+    logs = [
+        math.log(look.samples_per_s)
+        for look in answer.looks
+        if look.setup == setup and (look.kind == "final") == is_final and not isinstance(look.samples_per_s, Absent)
+    ]
+    return math.fsum(logs) / len(logs) if logs else None
 
 
 def doubts_of_runs(store: Store, runs: Sequence[str]) -> list[str]:

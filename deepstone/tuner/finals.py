@@ -52,16 +52,22 @@ def plan_finals(
     cost_s: Callable[[Point], float],
     seed: int,
     fewest: int = 1,
+    compile_s: Callable[[Point], float] = lambda _point: 0.0,
 ) -> Contest:
     """As many finalists as fit with enough rounds for this noise. Where time is short, two with fewer rounds, because
-    the best of the search is not sure to be the best; then one. `fewest`: how many there are in any case."""
+    the best of the search is not sure to be the best; then one. `fewest`: how many there are in any case. `compile_s`:
+    how much longer a setup takes in the first round."""
+
+    def all_s(rounds: int) -> float:
+        return rounds * _round_s(default, finalists, cost_s) + _round_s(default, finalists, compile_s)
+
     wanted = _ROUNDS_QUIET if noise < QUIET_NOISE else _ROUNDS
     finalists = list(best[:MOST_FINALISTS])
-    while len(finalists) > 2 and wanted * _round_s(default, finalists, cost_s) > time_s:
+    while len(finalists) > 2 and all_s(wanted) > time_s:
         finalists.pop()
-    while len(finalists) > fewest and FEWEST_ROUNDS * _round_s(default, finalists, cost_s) > time_s:
+    while len(finalists) > fewest and all_s(FEWEST_ROUNDS) > time_s:
         finalists.pop()
-    fitting = int(time_s / max(_round_s(default, finalists, cost_s), 1e-9))
+    fitting = int((time_s - all_s(0)) / max(_round_s(default, finalists, cost_s), 1e-9))
     most = wanted if noise < QUIET_NOISE else _MOST_ROUNDS
     rounds = max(FEWEST_ROUNDS, min(fitting, most))
     points, chance = (default, *finalists), random.Random(seed)

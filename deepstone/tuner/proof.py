@@ -14,9 +14,11 @@ from msgspec.structs import replace
 
 from deepstone.checks.same_training import altered, same_training
 from deepstone.results.tune import NOT_THE_SAME, SameLevel, SameSetup
+from deepstone.runner.conversation import Spares
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import OnProgress
 from deepstone.tuner.answer import words_of
+from deepstone.tuner.quick_starts import NO_QUICK_STARTS, QuickStarts
 from deepstone.tuner.space import Point, Space
 from deepstone.tuner.workload import Workload
 
@@ -31,6 +33,7 @@ class SameCheck(Protocol):
         level: SameLevel,
         *,
         deadline_s: float,
+        spares: Spares | None = ...,
         on_progress: OnProgress = ...,
     ) -> Mapping[str, SameSetup]: ...
 
@@ -49,6 +52,7 @@ class Proof:
     level: SameLevel
     progress: StageProgress
     compare: SameCheck = same_training
+    quick_starts: QuickStarts = NO_QUICK_STARTS
     checked: dict[Point, SameSetup] = field(default_factory=dict[Point, SameSetup])
 
     def restore(self, earlier: Iterable[SameSetup]) -> None:
@@ -64,9 +68,18 @@ class Proof:
 
     def check(self, points: Sequence[Point], time_s: float) -> None:
         self.progress.begin("does it train the same?")
-        jobs = {str(number): self.workload.job(point) for number, point in enumerate(points)}
-        default, deadline_s = self.workload.job(self._space.default), time.monotonic() + time_s
-        found = self.compare(default, jobs, self.level, deadline_s=deadline_s, on_progress=self.progress.advance)
+        cache = self.quick_starts.compile_cache("search")
+        default, *jobs = (
+            replace(self.workload.job(point), compile_cache=cache) for point in (self._space.default, *points)
+        )
+        found = self.compare(
+            default,
+            {str(number): job for number, job in enumerate(jobs)},
+            self.level,
+            deadline_s=time.monotonic() + time_s,
+            spares=self.quick_starts.standby,
+            on_progress=self.progress.advance,
+        )
         for number, point in enumerate(points):
             same = replace(found[str(number)], setup=self._space.given(point))
             self.checked[point] = same

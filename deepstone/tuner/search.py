@@ -30,6 +30,7 @@ _KNOWN: Final = 1.5  # times the noise: how uncertain a difference between two s
 _FAR_SD: Final = 3.0  # a result so many standard deviations low is repeated
 _LEAST_GAIN: Final = 0.002  # of log speed: with less to expect, the search ends
 _OUTDONE: Final = 0.05  # of log speed: who is so far behind at one batch does not win at another
+_FROM_CACHE: Final = 0.25  # of a first step: what is left of it where its programs were compiled before
 _FAILURE_PRIOR: Final = 0.05
 _TRIES: Final = 12  # after which a search gives up if nothing runs at all
 _NORMAL: Final = NormalDist()
@@ -42,13 +43,14 @@ class Ask(Struct, frozen=True, kw_only=True):
 
 class Seen(Struct, frozen=True, kw_only=True):
     """One look. `value`: the log of what is sought, larger is better; None if there is none, because it failed or
-    breaks a limit. `slack`: by how much its log speed is above the least that is allowed, where there is such."""
+    breaks a limit. `first_step_s`: its first step, with what that compiled."""
 
     kind: LookKind
     point: Point
     value: float | None
     took_s: float
     log_speed: float | None = None
+    first_step_s: float = 0.0
 
 
 @dataclass(kw_only=True)
@@ -56,7 +58,8 @@ class Search:
     """`starts`: points to look at first, the default among them. `expected_s`: a guess of what a look takes; the search
     learns how far it is off. `near`: more points around one, for spaces that are not listed. `slowdown`: a point counts
     only if it is at most so many times slower than the fastest. `at_batch`: where the batch is free, the same point at
-    the batch that was asked for; points there have a winner of their own, and the search is for both in turns."""
+    the batch that was asked for; points there have a winner of their own, and the search is for both in turns.
+    `keeps_programs`: what the first look at a point compiles, later ones find."""
 
     landscape: Landscape
     starts: Sequence[Point]
@@ -65,6 +68,7 @@ class Search:
     near: Callable[[Point], Iterable[Point]] = lambda _point: ()
     slowdown: float | None = None
     at_batch: Callable[[Point], Point] | None = None
+    keeps_programs: bool = False
     seen: list[Seen] = field(default_factory=list[Seen])
     model: Model = field(init=False)
     _speed: Model = field(init=False)
@@ -194,7 +198,7 @@ class Search:
         ran = [seen for seen in self.seen if seen.value is not None] or self.seen
         at_it = [seen.took_s for seen in self.seen if seen.point == point]
         if at_it:
-            return median(at_it)
+            return median(at_it[1:] or [at_it[0] - self.compile_s(point)] if self.keeps_programs else at_it)
         framework = self.landscape.framework(point)
         paces = [
             (self.landscape.framework(seen.point) == framework, seen.took_s / max(self.expected_s(seen.point), 1e-3))
@@ -204,16 +208,22 @@ class Search:
         every = [pace for _, pace in paces]
         return self.expected_s(point) * (median(own) if own else median(every) if every else 1.0)
 
+    def compile_s(self, point: Point) -> float:
+        """How much longer a look at it takes that finds nothing compiled, where later looks find something."""
+        first = next((seen for seen in self.seen if seen.point == point), None)
+        return (1 - _FROM_CACHE) * first.first_step_s if first is not None and self.keeps_programs else 0.0
+
     def least_finals_s(self) -> float:
         """What the shortest finals take: the default and one more setup for each winner that is sought."""
-        best, there = self._best_seen, self._best_at_batch
-        winners_s = self.cost_s(best) + (self.cost_s(there) if self.at_batch is not None else 0.0)
-        return FEWEST_ROUNDS * (self.cost_s(self.landscape.default) + winners_s)
+        winners = [self._best_seen] if self.at_batch is None else [self._best_seen, self._best_at_batch]
+        points = [self.landscape.default, *winners]
+        return math.fsum(FEWEST_ROUNDS * self.cost_s(point) + self.compile_s(point) for point in points)
 
     def least_check_s(self) -> float:
         """What it takes to check one setup, at the batch that was asked for: the default, and the setup in its own
-        precision and in the default's."""
-        return _CHECK_MARGIN * (self.cost_s(self.landscape.default) + 2 * self.cost_s(self._best_at_batch))
+        precision and in the default's, which are other programs than those that are timed."""
+        best = self._best_at_batch
+        return _CHECK_MARGIN * (self.cost_s(self.landscape.default) + 2 * (self.cost_s(best) + self.compile_s(best)))
 
     @property
     def _best_at_batch(self) -> Point:

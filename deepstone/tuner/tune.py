@@ -32,11 +32,18 @@ from deepstone.setups.tuning import DeviceKind
 from deepstone.store.store import Store
 from deepstone.tuner.answer import Found, answer_of
 from deepstone.tuner.bound import bound_of
-from deepstone.tuner.doubts import beaten_without, doubts_of_runs, refused_launches, with_doubt_of_limits
+from deepstone.tuner.doubts import (
+    beaten_without,
+    compiled_unevenly,
+    doubts_of_runs,
+    refused_launches,
+    with_doubt_of_limits,
+)
 from deepstone.tuner.explain import Explainer
 from deepstone.tuner.finals import FEWEST_ROUNDS, Contest, Judged, judge, plan_finals
 from deepstone.tuner.looks import Looks
 from deepstone.tuner.proof import Proof, SameCheck, StageProgress
+from deepstone.tuner.quick_starts import NO_QUICK_STARTS, quick_starts
 from deepstone.tuner.search import Search, Seen
 from deepstone.tuner.space import Point, Space
 from deepstone.tuner.starts import best_in_store, starts_of
@@ -101,7 +108,9 @@ class Tuner:
             near=(lambda _point: ()) if space.is_listed else space.neighbours,
             slowdown=self.wanted.objective.slowdown,
             at_batch=space.at_asked_batch if space.has_free_batch else None,
+            keeps_programs=space.facts.device == "gpu",
         )
+        self._quick_starts = NO_QUICK_STARTS
         self._earlier_s = self.log.spent_s
         for look in self.log.looks:
             point = space.point_of(look.setup)
@@ -135,6 +144,11 @@ class Tuner:
 
     def tune(self) -> Tuned:
         """Raises MissingError, StoreError; a setup that fails is only a look without a speed."""
+        with quick_starts(self._space.facts.device, self._space.facts.cores) as self._quick_starts:
+            self.proof.quick_starts = self._quick_starts
+            return self._tune()
+
+    def _tune(self) -> Tuned:
         self._search()
         contest = self._finals()
         self._prove_winner(contest)
@@ -231,6 +245,8 @@ class Tuner:
             slowest_step_s=self._slowest_step_s(point),
             energy_s=energy_s,
             repetition=1 + sum(space.point_of(look.setup) == point for look in self.log.looks),
+            standby=self._quick_starts.standby,
+            compile_cache=self._quick_starts.compile_cache(kind),
             on_progress=self.progress.advance,
         )
         if found.outcome == "timeout" and not found.is_too_slow and timeout_s < self.wanted.timeout_s:
@@ -283,6 +299,7 @@ class Tuner:
             outcome=found.outcome,
             began_s=began_s,
             took_s=found.took_s,
+            first_step_s=found.first_step_s,
             run=run,
             round=round,
         )
@@ -295,6 +312,7 @@ class Tuner:
             value=self.wanted.value(look),
             took_s=look.took_s,
             log_speed=None if isinstance(speed, Absent) else math.log(speed),
+            first_step_s=look.first_step_s,
         )
 
     # The finals
@@ -313,7 +331,8 @@ class Tuner:
             for point in order:
                 if (number, point) in done or self._looks.is_out(point):
                     continue
-                if self.spent_s + 0.5 * self.search.cost_s(point) > _OVER * self.wanted.budget_s:
+                takes_s = self.search.cost_s(point) + (self.search.compile_s(point) if number == 1 else 0.0)
+                if self.spent_s + 0.5 * takes_s > _OVER * self.wanted.budget_s:
                     return contest
                 self.progress.looked(self._look("final", point, number), self)
         return contest
@@ -332,6 +351,7 @@ class Tuner:
             noise=self.search.noise,
             time_s=time_s,
             cost_s=self.search.cost_s,
+            compile_s=self.search.compile_s,
             seed=len(self.log.looks),
             fewest=2 if space.has_free_batch else 1,
         )
@@ -478,6 +498,7 @@ class Tuner:
         about_search = [
             *self._too_short(contest),
             *beaten_without(answer),
+            *(compiled_unevenly(answer) if self._quick_starts.keeps_programs else []),
             *self.proof.doubts(contest.points),
             *refused_launches(self.log),
         ]

@@ -12,6 +12,7 @@ from typing import Final, get_args
 
 import psutil
 from msgspec import Struct
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.backends.registry import BEST_FIRST, backend_of
@@ -32,6 +33,7 @@ from deepstone.runner.look import TOO_SLOW, look_at
 from deepstone.runner.measurement import OnProgress, no_progress
 from deepstone.runner.new_job import make_job
 from deepstone.runner.rank_memory import planned_bytes
+from deepstone.runner.standby import Standby
 from deepstone.setups.axes import AUTO, AXES, FAKE, FORWARD_ONLY, ISA_ORDER, Value
 from deepstone.setups.request import Choices, Request, as_words, complete, parse_words
 from deepstone.setups.tuning import DeviceKind, Facts, Tuning
@@ -71,6 +73,14 @@ class Looked(Struct, frozen=True, kw_only=True):
     peak_bytes: int | Absent
     took_s: float
     draft: Draft
+
+    @property
+    def first_step_s(self) -> float:
+        """With what it compiled; 0 if there was none."""
+        if isinstance(self.draft.startup, Absent):
+            return 0.0
+        first_s = self.draft.startup.get("first_step_s", 0.0)
+        return 0.0 if isinstance(first_s, Absent) else first_s
 
     @property
     def is_too_slow(self) -> bool:
@@ -158,17 +168,20 @@ class Workload:
         slowest_step_s: float = math.inf,
         energy_s: float = 0.0,
         repetition: int = 1,
+        standby: Standby | None = None,
+        compile_cache: str = "",
         on_progress: OnProgress = no_progress,
     ) -> Looked:
         """One fresh process. Raises MissingError if its framework went away."""
         begin = time.monotonic()
-        job = self.job(point, repetition)
+        job = replace(self.job(point, repetition), compile_cache=compile_cache)
         draft = look_at(
             job,
             timed_s=timed_s,
             timeout_s=timeout_s,
             slowest_step_s=slowest_step_s,
             energy_s=energy_s,
+            standby=standby,
             on_progress=on_progress,
         )
         return looked(draft, took_s=time.monotonic() - begin)

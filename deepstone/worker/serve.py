@@ -1,6 +1,7 @@
 """The worker: a script that runs steps for the controller, in any framework's Python from 3.6 on.
 
     controller                          worker
+        │ ── {"do": "preload", …} ────────▶ │ imports the framework before there is a job (only where it helps)
         │ ── {"do": "hello", …} ──────────▶ │ imports the framework
         │ ── {"do": "prepare", …} ────────▶ │ builds, runs the first step
         │ ── {"do": "block", "samples": n} ▶│ ████ timed steps ████
@@ -83,6 +84,7 @@ class Worker:
         self._backend_module = backend_module
         self._backend: Any = None
         self._base: Any = None
+        self._import_s = self._preload_s = 0.0
         self._group: Any = None  # the processes that train together, if there are several
         self._whole_batch = 0  # of all of them
         self._isolated: Any = None  # the layer, ceiling or convolution that `isolated_block` times
@@ -93,6 +95,7 @@ class Worker:
     def answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """The reply to one request. Whatever goes wrong becomes a reply too: the controller decides what it means."""
         known: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
+            "preload": self._preload,
             "hello": self._hello,
             "rendezvous": self._rendezvous,
             "group": self._join_group,
@@ -149,7 +152,27 @@ class Worker:
         )
         return failed("oom" if out_of_memory else "crashed", reason)
 
+    def _preload(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Import the framework, and what it imports when a network is built. Asked again, it answers at once."""
+        if self._backend is None:
+            backend = self._imported(request)
+            start = time.perf_counter()
+            backend.preload()
+            self._preload_s = time.perf_counter() - start
+        return {}
+
     def _hello(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        backend = self._imported(request) if self._backend is None else self._backend
+        return {
+            "protocol": PROTOCOL,
+            "pid": os.getpid(),
+            "python": platform.python_version(),
+            "framework": backend.versions(),
+            "import_s": self._import_s,
+            "preload_s": self._preload_s,
+        }
+
+    def _imported(self, request: Dict[str, Any]) -> Any:
         if request.get("protocol") != PROTOCOL:
             raise ValueError(f"controller speaks protocol {request.get('protocol')}, worker {PROTOCOL}")
         if request.get("affinity"):  # before the import: thread pools size themselves by it
@@ -160,14 +183,8 @@ class Worker:
             self._backend = importlib.import_module(self._backend_module).make_backend()
         except ImportError as error:
             raise self._base.Missing(f"the framework does not import: {error}") from error
-        import_s = time.perf_counter() - start
-        return {
-            "protocol": PROTOCOL,
-            "pid": os.getpid(),
-            "python": platform.python_version(),
-            "framework": self._backend.versions(),
-            "import_s": import_s,
-        }
+        self._import_s = time.perf_counter() - start
+        return self._backend
 
     def _rendezvous(self, request: Dict[str, Any]) -> Dict[str, Any]:
         return {"port": self._backend.open_rendezvous(request["address"], request["rank"], request["world"])}
@@ -241,6 +258,8 @@ class Worker:
 
     def _prepare(self, request: Dict[str, Any]) -> Dict[str, Any]:
         self._level_before_bytes = host_bytes("VmRSS")
+        if request.get("compile_cache"):
+            self._backend.keep_programs(request["compile_cache"])
         start = time.perf_counter()
         self._backend.build(self._job(request))
         self._backend.synchronize()

@@ -104,7 +104,13 @@ class Scripted:
 
 
 def all_the_same(
-    default: Job, candidates: Mapping[str, Job], level: SameLevel, *, deadline_s: float, on_progress: Any = None
+    default: Job,
+    candidates: Mapping[str, Job],
+    level: SameLevel,
+    *,
+    deadline_s: float,
+    spares: Any = None,
+    on_progress: Any = None,
 ) -> dict[str, SameSetup]:
     return {
         name: SameSetup(setup={}, ok=True, gradient=NOT_DONE, loss=NOT_DONE, update=NOT_DONE, why_not="")

@@ -261,7 +261,9 @@ def test_a_winner_at_another_batch_is_proven_like_any_other(tmp_path: Path, is_r
     """At the batch that was asked for."""
     checked: list[Mapping[str, Value]] = []
 
-    def differs(default: Any, candidates: Any, level: Any, *, deadline_s: float, on_progress: Any = None) -> Any:
+    def differs(
+        default: Any, candidates: Any, level: Any, *, deadline_s: float, spares: Any = None, on_progress: Any = None
+    ) -> Any:
         checked.extend(job.request for job in candidates.values())
         found = all_the_same(default, candidates, level, deadline_s=deadline_s)
         narrow = {name for name, job in candidates.items() if job.request["precision"] == "bf16-mixed"}
@@ -299,7 +301,9 @@ def test_the_best_at_the_batch_that_was_asked_for_is_in_the_finals(tmp_path: Pat
 
 
 def test_a_setup_that_trains_something_else_is_out(tmp_path: Path) -> None:
-    def differs(default: Any, candidates: Any, level: Any, *, deadline_s: float, on_progress: Any = None) -> Any:
+    def differs(
+        default: Any, candidates: Any, level: Any, *, deadline_s: float, spares: Any = None, on_progress: Any = None
+    ) -> Any:
         found = all_the_same(default, candidates, level, deadline_s=deadline_s)
         return {name: replace(same, ok=False, is_refuted=True, why_not="other losses") for name, same in found.items()}
 
@@ -317,7 +321,9 @@ def test_a_setup_that_trains_something_else_is_out(tmp_path: Path) -> None:
 
 
 def test_if_the_best_trains_something_else_the_next_best_may_win(tmp_path: Path) -> None:
-    def differs(default: Any, candidates: Any, level: Any, *, deadline_s: float, on_progress: Any = None) -> Any:
+    def differs(
+        default: Any, candidates: Any, level: Any, *, deadline_s: float, spares: Any = None, on_progress: Any = None
+    ) -> Any:
         found = all_the_same(default, candidates, level, deadline_s=deadline_s)
         narrow = {name for name, job in candidates.items() if job.request["precision"] == "bf16-mixed"}
         other = {name: replace(found[name], ok=False, is_refuted=True, why_not="other losses") for name in narrow}
@@ -334,7 +340,9 @@ def test_rounding_that_is_not_proven_harmless_does_not_win(tmp_path: Path, round
     """The winner is checked again, alone; a change of order alone is proven by the runs themselves."""
     asked: list[int] = []
 
-    def unproven(default: Any, candidates: Any, level: Any, *, deadline_s: float, on_progress: Any = None) -> Any:
+    def unproven(
+        default: Any, candidates: Any, level: Any, *, deadline_s: float, spares: Any = None, on_progress: Any = None
+    ) -> Any:
         asked.append(len(candidates))
         found = all_the_same(default, candidates, level, deadline_s=deadline_s)
         if second_time and len(asked) > 1:

@@ -71,6 +71,9 @@ class JaxBackend(TracedBackend):
             "numpy": np.__version__,
         }
 
+    def keep_programs(self, folder: str) -> None:
+        jax.config.update("jax_compilation_cache_dir", folder)
+
     def open_rendezvous(self, address: str, rank: int, world: int) -> int:
         if rank != 0:
             return 0

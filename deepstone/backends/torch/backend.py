@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, cast
@@ -96,6 +98,14 @@ class TorchBackend(Backend):
         if torch.cuda.is_available():
             versions["gpu"] = torch.cuda.get_device_name()
         return versions
+
+    def preload(self) -> None:
+        importlib.import_module("torch._dynamo")  # every optimizer imports it: as long as all the rest of torch
+
+    def keep_programs(self, folder: str) -> None:
+        # Inductor looks here when it compiles, and its processes that compile inherit it. Triton's is inside.
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+        os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
 
     def open_rendezvous(self, address: str, rank: int, world: int) -> int:
         if rank != 0:
