@@ -4,8 +4,8 @@
     python bench/tune_table.py resnet50 batch=256 --points 48 --rounds 1 --top-rounds 2 --minutes 9 -o …
     python bench/tune_table.py alexnet-owt batch=4 --cpus 0-1 -o slice-0.json     (side by side with --cpus 2-3 …)
 
-Round 1 measures every point once, in random order, then round 2, and so on; then the fastest fifth and the default get
-more rounds. A table is saved after every launch, and a call goes on with what its file holds. A point that fails is
+Round 1 measures every point once, in random order, then round 2, and so on; then the fastest fifth (`--top-share`)
+and the default get more rounds. A table is saved after every launch, and a call goes on with what its file holds. A point that fails is
 kept with its reason and not tried again. `--cpus` binds everything to these CPUs, so that several slices of a large
 machine record at the same time; each slice draws other points with another `--seed`.
 """
@@ -139,7 +139,7 @@ class _Recorder:
             self._round(number, self._top())
 
     def _top(self) -> list[Point]:
-        """The fastest fifth by the first rounds, and the default. They are the same in every later round."""
+        """The fastest share by the first rounds, and the default. They are the same in every later round."""
         first = self._options.rounds
         means = {
             point: math.fsum(math.log(each["samples_per_s"]) for each in rounds if each["round"] <= first)
@@ -147,7 +147,7 @@ class _Recorder:
             for point, rounds in self.table.rounds.items()
             if rounds and all("samples_per_s" in each for each in rounds)
         }
-        best = sorted(means, key=lambda point: -means[point])[: max(1, len(self.table.rounds) // 5)]
+        best = sorted(means, key=lambda point: -means[point])[: max(1, int(self._options.top_share * len(self.table.rounds)))]
         return list(dict.fromkeys([self.table.default, *best]))
 
     def _round(self, number: int, points: list[Point]) -> None:
@@ -204,6 +204,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--points", type=int, default=220)
     parser.add_argument("--rounds", type=int, default=2, help="of all points")
     parser.add_argument("--top-rounds", type=int, default=8, help="more rounds, of the fastest fifth")
+    parser.add_argument("--top-share", type=float, default=0.2, help="how many points have these rounds")
     parser.add_argument("--minutes", type=float, default=45.0)
     parser.add_argument("--budget", type=float, default=1.0, help="seconds of timed steps of a launch")
     parser.add_argument("--timeout", type=float, default=120.0)
