@@ -5,9 +5,9 @@
     python bench/tune_table.py alexnet-owt batch=4 --cpus 0-1 -o slice-0.json     (side by side with --cpus 2-3 …)
 
 Round 1 measures every point once, in random order, then round 2, and so on; then the fastest fifth (`--top-share`)
-and the default get more rounds. A table is saved after every launch, and a call goes on with what its file holds. A point that fails is
-kept with its reason and not tried again. `--cpus` binds everything to these CPUs, so that several slices of a large
-machine record at the same time; each slice draws other points with another `--seed`.
+and the default get more rounds. A table is saved after every launch, and a call goes on with what its file holds. A
+point that fails is kept with its reason and not tried again. `--cpus` binds everything to these CPUs, so that several
+slices of a large machine record at the same time; each slice draws other points with another `--seed`.
 """
 
 from __future__ import annotations
@@ -147,7 +147,9 @@ class _Recorder:
             for point, rounds in self.table.rounds.items()
             if rounds and all("samples_per_s" in each for each in rounds)
         }
-        best = sorted(means, key=lambda point: -means[point])[: max(1, int(self._options.top_share * len(self.table.rounds)))]
+        best = sorted(means, key=lambda point: -means[point])[
+            : max(1, int(self._options.top_share * len(self.table.rounds)))
+        ]
         return list(dict.fromkeys([self.table.default, *best]))
 
     def _round(self, number: int, points: list[Point]) -> None:
