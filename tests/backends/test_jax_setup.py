@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from frameworks import environment_of
+from msgspec import structs
 from patience import shown
 from setup_suite import CANNOT_ON_A_CPU, Refusals, RefusedSuite, SetupSuite, refused
 from tiny_jobs import tiny_job
@@ -120,6 +121,22 @@ class TestPrograms:
             bench.talk.block(samples=3, steps_per_sample=2, lead=1)
             bench.talk.losses(2)
             assert compilations(bench) == before, axes
+
+    def test_a_worker_finds_what_another_one_compiled(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        """What two jobs have in common; another precision is another program."""
+        monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+        monkeypatch.setenv("JAX_LOG_COMPILES", "1")
+        kept: list[set[str]] = []
+        losses: list[list[float]] = []
+        for precision in ("fp32", "fp32", "bf16-mixed"):
+            job = structs.replace(jax_job(precision=precision), compile_cache=str(tmp_path / "programs"))
+            with bench_of(lambda job=job: job) as bench:
+                losses.append(bench.losses(2))
+                kept.append({path.name for path in (tmp_path / "programs").glob("jit_*-cache")})
+        assert kept[0]
+        assert kept[1] == kept[0]
+        assert kept[2] > kept[0]
+        assert losses[1] == losses[0] != losses[2]
 
     def test_a_layer_like_one_before_is_not_compiled_again(self, bench: Bench):
         bench.prepare(phase="gradient")

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import pytest
 import torch
+from msgspec import structs
 from setup_suite import CANNOT_ON_A_CPU, NativeEngineSuite, Refusals, RefusedSuite, SetupSuite, WholeProcessSuite
 from tiny_jobs import tiny, tiny_job
 from workbench import Bench, observed
@@ -178,9 +179,14 @@ class TestNativeEngine(NativeEngineSuite):
 
 
 @pytest.mark.slow
-def test_compiled_it_computes_the_same(bench: Bench):
+def test_compiled_it_computes_the_same(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """And what was compiled is kept where the job says."""
     uncompiled = bench.losses()
+    monkeypatch.setattr(
+        bench, "_make_job", lambda **axes: structs.replace(job(**axes), compile_cache=str(tmp_path / "programs"))
+    )
     prepared = bench.prepare(compile="default")
+    assert list((tmp_path / "programs").rglob("*.so"))
     assert observed(prepared, "compile") == "default"
     assert bench.talk.losses(0) + bench.talk.losses(3) == pytest.approx(uncompiled, rel=1e-4)
     step_s = min(bench.talk.block(samples=5).step_s)

@@ -73,6 +73,7 @@ class JaxBackend(TracedBackend):
 
     def keep_programs(self, folder: str) -> None:
         jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # a small network's step takes less
 
     def open_rendezvous(self, address: str, rank: int, world: int) -> int:
         if rank != 0:
