@@ -4,11 +4,13 @@
     python bench/tune_replay.py --synthetic                  made-up landscapes with a known truth
     python bench/tune_replay.py TABLE.json --seeds 40 --share 0.1
 
-Every method may spend the same seconds: `--share` of what one launch at every point takes. It draws from some of the
-rounds of a table; the truth, including which point is best, comes from the others, shrunk towards what similar points
-have, because the best of many noisy numbers is too good. `speed` is the true speed of what a method chose over that of
-the best. `covers`: how often our interval of the gain holds the true gain. `false`: how often we name a winner on a
-flattened table, where all points are equally fast.
+Every method may spend the same seconds: `--share` of what one launch at every point takes. Ours and the greedy one
+begin where the product would: at what the rules of advice call best, made from records of other networks alone. A
+method draws from some of the rounds of a table; the truth, including which point is best, comes from the others, shrunk
+towards what similar points have, because the best of many noisy numbers is too good. A point that was launched once (on
+a quiet GPU) is what that launch says. `speed` is the true speed of what a method chose over that of the best. `covers`:
+how often our interval of the gain holds the true gain, and `decided`: how often there was time for one. `false`: how
+often we name a winner on a flattened table, where all points are equally fast.
 """
 
 from __future__ import annotations
@@ -30,14 +32,25 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from tune_table import Table
 
-from deepstone.setups.axes import AXES
+from deepstone.exchange.load import load_model
+from deepstone.results.advice import MatrixUnits
+from deepstone.setups.axes import AXES, Value
+from deepstone.setups.request import parse_words
 from deepstone.setups.tuning import Facts, Tuning
-from deepstone.tuner.finals import judge, plan_finals
+from deepstone.tuner.advice import starts
+from deepstone.tuner.evidence import rules_from, tables
+from deepstone.tuner.facts import facts_of
+from deepstone.tuner.finals import FEWEST_ROUNDS, Spread, judge, plan_finals
+from deepstone.tuner.published import published_records
 from deepstone.tuner.search import Search, Seen
 from deepstone.tuner.space import Point, SearchAxis
+from deepstone.tuner.starts import starts_of
 
 RESULTS = Path(__file__).resolve().parent / "results"
+RECORDS = RESULTS.parents[1] / "results"
 FINALS_SHARE = 0.2
+COLUMNS = ("speed", "p10", "spent", "decided", "covers", "false")
+OVER = 1.1  # as the product: a launch that is under way may end so much later
 
 
 @dataclass(kw_only=True)
@@ -52,6 +65,7 @@ class Replay:
     failed: set[Point]
     chance: random.Random
     budget_s: float
+    advised: tuple[dict[str, Value], ...] = ()  # as starts, by rules of other networks
     flat: bool = False
     spent_s: float = 0.0
     _taken: dict[Point, int] = field(default_factory=dict)
@@ -68,7 +82,8 @@ class Replay:
         return self.spent_s + self.took_s[point] <= self.budget_s
 
     def look(self, point: Point) -> float | None:
-        """The log speed of another launch. After the recorded ones come their mean and a recorded deviation."""
+        """The log speed of another launch. After the recorded ones come the true speed and a recorded deviation: their
+        own mean once more would say the same error again and again."""
         self.spent_s += self.took_s[point]
         if point in self.failed:
             return None
@@ -78,7 +93,7 @@ class Replay:
         self._taken[point] = number + 1
         if number < len(known):
             return known[number]
-        return math.fsum(known) / len(known) + self.chance.choice(self.residuals)
+        return self.truth[point] + self.chance.choice(self.residuals)
 
     @property
     def best(self) -> float:
@@ -93,7 +108,7 @@ class Result:
 
 
 def replays(table: Table, seeds: int, share: float, *, flat: bool = False) -> Iterable[Replay]:
-    centered = _centered(table)
+    centered, advised = _centered(table), _advised(table)
     residuals = _residuals(centered)
     for seed in range(seeds):
         chance = random.Random(seed)
@@ -102,7 +117,7 @@ def replays(table: Table, seeds: int, share: float, *, flat: bool = False) -> It
         for point, values in centered.items():
             mixed = chance.sample(values, len(values))
             cut = max(1, len(mixed) // 2)
-            draws[point], held[point] = mixed[:cut], mixed[cut:]
+            draws[point], held[point] = mixed[:cut], mixed[cut:] or mixed
         took_s = {point: _median_s(rounds) for point, rounds in table.rounds.items() if rounds}
         yield Replay(
             table=table,
@@ -113,8 +128,38 @@ def replays(table: Table, seeds: int, share: float, *, flat: bool = False) -> It
             failed={point for point in took_s if point not in centered},
             chance=chance,
             budget_s=share * math.fsum(took_s.values()),
+            advised=advised,
             flat=flat,
         )
+
+
+def _advised(table: Table) -> tuple[dict[str, Value], ...]:
+    """What the rules of advice call best in each framework, if no record of this network had made any."""
+    if "words" not in table.head:
+        return ()
+    key = json.dumps([table.head["model"], table.head["words"]])
+    if key not in _ADVISED:
+        model, choices = load_model(table.head["model"]), parse_words(table.head["words"])
+        others = [each for each in tables(published_records(RECORDS)) if each.model != model.name]
+        facts = facts_of(
+            model.graph,
+            device="gpu" if table.facts.device == "gpu" else "cpu",
+            phase="train",
+            batch=int(choices["batch"][0]),
+            cores=table.facts.cores,
+            matrix_units=_matrix_units(table.facts),
+        )
+        _ADVISED[key] = tuple(dict(setup) for setup in starts(facts, model=model.name, rules=rules_from(others)))
+    return _ADVISED[key]
+
+
+_ADVISED: dict[str, tuple[dict[str, Value], ...]] = {}
+
+
+def _matrix_units(facts: Facts) -> MatrixUnits:
+    if facts.device == "gpu" or any("bf16" in isa for isa in facts.isa):
+        return "bf16"
+    return "amx" if any("amx" in isa for isa in facts.isa) else "none"
 
 
 def _median_s(rounds: list[dict[str, Any]]) -> float:
@@ -186,7 +231,7 @@ def ours(replay: Replay) -> Result:
     table = replay.table
     search = Search(
         landscape=table,
-        starts=_starts(table, replay.failed),
+        starts=_starts(table, replay.failed, replay.advised),
         noise_sd=0.05 if table.facts.device == "cpu" else 0.004,
         expected_s=lambda point: _guess_s(table, point),
     )
@@ -205,10 +250,16 @@ def ours(replay: Replay) -> Result:
     )
     rounds: list[dict[Point, float]] = []
     for order in contest.order:
-        seen = [_seen(replay, "final", point) for point in order]
-        rounds.append({each.point: math.exp(each.value) for each in seen if each.value is not None})
+        seen: list[Seen] = []
+        for point in order:
+            if replay.spent_s + 0.5 * search.cost_s(point) > OVER * replay.budget_s:
+                break
+            seen.append(_seen(replay, "final", point))
         for each in seen:
             search.tell(each)
+        if len(seen) < len(order):
+            break
+        rounds.append({each.point: math.exp(each.value) for each in seen if each.value is not None})
     if search.good:
         search.fit()
     judged = judge(
@@ -216,9 +267,10 @@ def ours(replay: Replay) -> Result:
         rounds,
         changes=lambda point: sum(a != b for a, b in zip(point, table.default, strict=True)),
         expected=lambda point: float(search.model.predict([point]).mean[0]),
+        spread=Spread.of(_repeats(search.seen)),
     )
     covers = None
-    if judged.ratios:
+    if len(rounds) >= FEWEST_ROUNDS and judged.ratios:
         top = max(judged.ratios, key=lambda point: judged.ratios[point].median)
         true = math.exp(replay.truth[top] - replay.truth[table.default])
         covers = judged.ratios[top].low <= true <= judged.ratios[top].high
@@ -228,8 +280,18 @@ def ours(replay: Replay) -> Result:
 
 
 def _for_finals(search: Search, replay: Replay) -> float:
-    """The time that is kept for the finals: a share, and at least what the fewest rounds take."""
-    return max(FINALS_SHARE * replay.budget_s, search.least_finals_s())
+    """The time that is kept for the finals: a share, and at least what the fewest rounds take, if that leaves half of
+    it to the search."""
+    share_s, least_s = FINALS_SHARE * replay.budget_s, search.least_finals_s()
+    return max(share_s, least_s) if least_s < replay.budget_s / 2 else share_s
+
+
+def _repeats(looks: Iterable[Seen]) -> Iterable[list[float]]:
+    groups: dict[Point, list[float]] = {}
+    for seen in looks:
+        if seen.value is not None:
+            groups.setdefault(seen.point, []).append(seen.value)
+    return groups.values()
 
 
 def _simpler(replay: Replay, point: Point) -> Iterable[Point]:
@@ -254,17 +316,15 @@ def _guess_s(table: Table, point: Point) -> float:
     return seconds
 
 
-def _starts(table: Table, failed: set[Point]) -> list[Point]:
-    """The default of each framework."""
+def _starts(table: Table, failed: set[Point] = frozenset(), advised: Iterable[dict[str, Value]] = ()) -> list[Point]:
+    """As the product begins. A table holds a part of a space: where it has none of a framework's starts, the point that
+    is nearest to its default."""
+    found = starts_of(table, advised=advised)
     place = next((number for number, axis in enumerate(table.axes) if axis.name == "framework"), None)
-    if place is None:
-        return [table.default]
-    found = [table.default]
-    for value in table.axes[place].values[1:]:
-        of_framework = [point for point in table.points if point[place] == value]
-        if of_framework:
-            default = table.default
-            found.append(min(of_framework, key=lambda point: sum(a != b for a, b in zip(point, default, strict=True))))
+    for value in () if place is None else table.axes[place].values:
+        of_framework = [point for point in table.points if point[place] == value and point not in failed]
+        if of_framework and not any(point[place] == value for point in found):
+            found.append(min(of_framework, key=lambda point: sum(a != b for a, b in zip(point, found[0], strict=True))))
     return found
 
 
@@ -318,7 +378,7 @@ def one_factor(replay: Replay) -> Result:
 
 def greedy(replay: Replay) -> Result:
     """From the default of the best framework, one axis after the other, by rank; what is better stays."""
-    looks = {point: replay.look(point) for point in _starts(replay.table, replay.failed)}
+    looks = {point: replay.look(point) for point in _starts(replay.table, replay.failed, replay.advised)}
     good = {point: value for point, value in looks.items() if value is not None}
     now = max(good, key=lambda point: good[point]) if good else replay.default
     top = good.get(now, -math.inf)
@@ -449,6 +509,7 @@ def measured(tables: list[Table], methods: dict[str, Any], seeds: int, share: fl
             "p10": float(np.quantile(speeds, 0.1)),
             "spent": float(np.mean(launches)),
             **({"covers": float(np.mean(covers))} if covers else {}),
+            **({"decided": len(covers) / len(speeds)} if method is ours else {}),
             **({"false": float(np.mean(false))} if false else {}),
         }
     return found
@@ -456,11 +517,9 @@ def measured(tables: list[Table], methods: dict[str, Any], seeds: int, share: fl
 
 def show(title: str, found: dict[str, dict[str, float]]) -> None:
     print(f"\n{title}")
-    print(f"{'method':24}{'speed':>8}{'p10':>8}{'spent':>8}{'covers':>8}{'false':>8}")
+    print(f"{'method':24}{''.join(f'{column:>9}' for column in COLUMNS)}")
     for name, row in found.items():
-        cells = [
-            f"{row[key]:8.3f}" if key in row else f"{'':8}" for key in ("speed", "p10", "spent", "covers", "false")
-        ]
+        cells = [f"{row[key]:9.3f}" if key in row else f"{'':9}" for key in COLUMNS]
         print(f"{name:24}{''.join(cells)}")
 
 

@@ -61,6 +61,12 @@ class Table:
         named = zip(self.axes, point, strict=True)
         return tuple(means.get(axis.name, value) if value == AUTO else value for axis, value in named)
 
+    def with_value(self, point: Point, name: str, value: Value) -> Point:
+        return tuple(value if axis.name == name else old for axis, old in zip(self.axes, point, strict=True))
+
+    def why_not(self, point: Point) -> str | None:
+        return None if point in self.rounds else "it is not in the table"
+
     def speeds(self, point: Point) -> list[float]:
         return [each["samples_per_s"] for each in self.rounds[point] if "samples_per_s" in each]
 

@@ -100,11 +100,12 @@ def advise(asked: Asked, own: Sequence[Rule] = (), others: Sequence[Rule] | None
     return best
 
 
-def starts(facts: Facts, *, model: str = "", machine_sha: str = "", own: Sequence[Rule] = ()) -> list[Setup]:
-    """Where a search may begin: the best setup of each framework that rules know, as axes and values."""
-    asked = Asked(facts=facts, model=model, machine_sha=machine_sha)
+def starts(facts: Facts, *, model: str = "", rules: Sequence[Rule] | None = None) -> list[Setup]:
+    """Where a search may begin: the best setup of each framework that rules know, as axes and values. `rules`: others
+    than those that come with Deepstone."""
+    asked = Asked(facts=facts, model=model)
     found: dict[Value, Setup] = {}
-    for each in _ranked(asked, own, shipped().rules):
+    for each in _ranked(asked, (), shipped().rules if rules is None else rules):
         if each.score > 0:
             found.setdefault(each.setup.get("framework", TORCH), each.setup)
     return list(found.values())

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 from deepstone.absent import Absent
 from deepstone.models.load import LoadedModel
 from deepstone.results.record import Record
 from deepstone.setups.axes import TORCH, Value
-from deepstone.setups.tuning import DeviceKind
+from deepstone.setups.tuning import DeviceKind, Facts
 from deepstone.store.rows import Filters
 from deepstone.store.store import Store
-from deepstone.tuner.space import Point, Space
+from deepstone.tuner.space import Point, SearchAxis, Space
 
 _SHORT_LIST: Final = 4  # values; of a longer list the search chooses
 _NAMED: Final = 8  # such values at most, of the most important axes: the search needs time for itself
@@ -29,7 +29,23 @@ _USUALLY_BEST: Final[Mapping[tuple[str, DeviceKind], tuple[Mapping[str, Value], 
 }
 
 
-def starts_of(space: Space, stored: Iterable[Point] = (), advised: Iterable[Mapping[str, Value]] = ()) -> list[Point]:
+class Startable(Protocol):
+    """What starts need to know of a space; a recorded table can tell it too."""
+
+    @property
+    def axes(self) -> tuple[SearchAxis, ...]: ...
+    @property
+    def facts(self) -> Facts: ...
+    @property
+    def default(self) -> Point: ...
+    def framework(self, point: Point) -> str: ...
+    def with_value(self, point: Point, name: str, value: Value) -> Point: ...
+    def why_not(self, point: Point) -> str | None: ...
+
+
+def starts_of(
+    space: Startable, stored: Iterable[Point] = (), advised: Iterable[Mapping[str, Value]] = ()
+) -> list[Point]:
     """The default first, each point once, without those that cannot run. `advised`: the best setup of a framework by
     the rules of advice. On a GPU, where a look takes long, a framework's own default is left to the search if a better
     start is known; where the batch is free, the better starts are also at the largest batch. Then each value of a
@@ -56,7 +72,7 @@ def starts_of(space: Space, stored: Iterable[Point] = (), advised: Iterable[Mapp
     ]
 
 
-def _named(space: Space, of_frameworks: Sequence[Point]) -> Iterator[Point]:
+def _named(space: Startable, of_frameworks: Sequence[Point]) -> Iterator[Point]:
     """Each value that the user listed, as the one change of the default of the first framework that takes it."""
     for axis in space.axes:
         if not axis.named or axis.name == "framework" or len(axis.values) > _SHORT_LIST:
@@ -67,7 +83,7 @@ def _named(space: Space, of_frameworks: Sequence[Point]) -> Iterator[Point]:
             yield from islice(taken, 1)
 
 
-def _better(space: Space, point: Point, rules: Mapping[str, Mapping[str, Value]]) -> Point | None:
+def _better(space: Startable, point: Point, rules: Mapping[str, Mapping[str, Value]]) -> Point | None:
     """A start in the framework of this point that is likely better than its default."""
     framework = space.framework(point).partition("@")[0]
     usual = _USUALLY_BEST.get((framework, space.facts.device), ())
@@ -79,7 +95,7 @@ def _better(space: Space, point: Point, rules: Mapping[str, Mapping[str, Value]]
     return None
 
 
-def _with(space: Space, point: Point, changes: Mapping[str, Value]) -> Point:
+def _with(space: Startable, point: Point, changes: Mapping[str, Value]) -> Point:
     """With those changes that the space has."""
     values = {axis.name: axis.values for axis in space.axes}
     for name, value in changes.items():
