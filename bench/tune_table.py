@@ -20,14 +20,19 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from deepstone.durable import write_whole
+from deepstone.runner.scratch import scratch_folder
+from deepstone.runner.standby import Standby
 from deepstone.setups.axes import AUTO, Value, cpu_list
 from deepstone.setups.tuning import Facts, meaning_of_auto
-from deepstone.tuner.quick_starts import NO_QUICK_STARTS, quick_starts
+from deepstone.store.store import Store
+from deepstone.tuner.quick_starts import NO_QUICK_STARTS, QuickStarts, quick_starts
 from deepstone.tuner.space import Point, SearchAxis
 
 SCHEMA = 1
@@ -103,10 +108,20 @@ def main() -> None:
     if options.cpus:
         os.sched_setaffinity(0, cpu_list(options.cpus))
     recorder = _Recorder(options)
-    facts = recorder.table.facts
-    with quick_starts(facts.device, facts.cores) as recorder.quick_starts:
+    with _quick_starts(recorder.table.facts, options.standby) as recorder.quick_starts:
         recorder.record()
     print(f"{options.output}: {recorder.summary()}")
+
+
+@contextmanager
+def _quick_starts(facts: Facts, most: int | None) -> Generator[QuickStarts, None, None]:
+    """As the product has them; or with so many workers that wait, because a table launches more than a search."""
+    if most is None:
+        with quick_starts(facts.device, facts.cores) as found:
+            yield found
+        return
+    with scratch_folder() as folder, Standby(most) as standby:
+        yield QuickStarts(standby=standby, folder=folder)
 
 
 class _Recorder:
@@ -189,6 +204,8 @@ class _Recorder:
             compile_cache=tempfile.mkdtemp(dir=self.quick_starts.folder) if self.quick_starts.folder else "",
         )
         took_s = round(time.monotonic() - begin, 3)
+        if self._options.store is not None:
+            Store.open(self._options.store).add(found.draft)
         if found.samples_per_s is None:
             return {"failed": f"{found.outcome}: {found.reason}"[:200], "took_s": took_s}
         return {"samples_per_s": found.samples_per_s, "took_s": took_s}
@@ -218,6 +235,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=120.0)
     parser.add_argument("--same", default="close", choices=("exact", "close", "any"))
     parser.add_argument("--leave-out", action="append", default=[], metavar="AXIS=VALUE[+…]", help="no points with it")
+    parser.add_argument("--store", type=Path, help="keep the record of every launch here, too")
+    parser.add_argument("--standby", type=int, help="workers that import at once before there is a launch for them")
     parser.add_argument("--cpus", default="", help="as in 0-1: bind everything to these CPUs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, required=True)

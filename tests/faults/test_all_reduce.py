@@ -72,7 +72,7 @@ def test_the_rank_is_named_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch):
     """Three jobs in a row: each but the first shows that the one before left nothing in its way."""
     monkeypatch.setattr(teams, "_BLOCK_GRACE_S", GRACE_S)
     for number, outcome, told, within_s in (
-        (signal.SIGKILL, "crashed", "rank 1: the worker was ended by SIGKILL; with it went rank 0", WITHIN_S),
+        (signal.SIGKILL, "crashed", "rank 1: the worker was ended by SIGKILL; ", WITHIN_S),
         (signal.SIGSTOP, "timeout", "rank 1: it is stopped", PATIENCE_S + BUSY_S),
     ):
         with talking_to_team(job(), timeout_s=300) as team:
@@ -84,7 +84,7 @@ def test_the_rank_is_named_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch):
             failure, taken_s, ports = strike(team, number)
         assert failure.outcome == outcome
         assert failure.reason.startswith(told)
-        assert "rank 0" in failure.reason
+        assert "rank 0" in failure.reason  # it went with the other, or on busy cores it still waited and was ended
         assert taken_s < within_s
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
         assert ports  # rank 0's own, at which the other found it
