@@ -50,7 +50,9 @@ RESULTS = Path(__file__).resolve().parent / "results"
 RECORDS = RESULTS.parents[1] / "results"
 FINALS_SHARE = 0.2
 COLUMNS = ("speed", "p10", "spent", "decided", "covers", "false")
-OVER = 1.1  # as the product: a launch that is under way may end so much later
+
+
+OVER = 1.1  # as the product: a launch that takes longer is ended
 
 
 @dataclass(kw_only=True)
@@ -84,8 +86,9 @@ class Replay:
     def look(self, point: Point) -> float | None:
         """The log speed of another launch. After the recorded ones come the true speed and a recorded deviation: their
         own mean once more would say the same error again and again."""
-        self.spent_s += self.took_s[point]
-        if point in self.failed:
+        end_s = self.spent_s + self.took_s[point]
+        self.spent_s = min(end_s, OVER * self.budget_s)
+        if point in self.failed or end_s > self.spent_s:
             return None
         if self.flat:
             return self.chance.choice(self.residuals)
@@ -236,8 +239,8 @@ def ours(replay: Replay) -> Result:
         expected_s=lambda point: _guess_s(table, point),
     )
     while True:
-        ask = search.next()
-        if ask is None or replay.spent_s + search.cost_s(ask.point) > replay.budget_s - _for_finals(search, replay):
+        ask = search.next(replay.budget_s - _for_finals(search, replay) - replay.spent_s)
+        if ask is None:
             break
         search.tell(_seen(replay, ask.kind, ask.point))
     contest = plan_finals(
@@ -252,7 +255,7 @@ def ours(replay: Replay) -> Result:
     for order in contest.order:
         seen: list[Seen] = []
         for point in order:
-            if replay.spent_s + 0.5 * search.cost_s(point) > OVER * replay.budget_s:
+            if replay.spent_s + 0.5 * search.cost_s(point) > replay.budget_s:
                 break
             seen.append(_seen(replay, "final", point))
         for each in seen:
@@ -310,7 +313,7 @@ def _seen(replay: Replay, kind: Any, point: Point) -> Seen:
 def _guess_s(table: Table, point: Point) -> float:
     """As the product guesses before it knows: a start, and what some values add to it."""
     seconds = 5.0
-    for axis, value in zip(table.axes, table.resolved(point), strict=True):
+    for axis, value in zip(table.axes, point, strict=True):
         tuning = AXES[axis.name].tuning
         seconds += tuning.startup_s.get(value, 0.0) if isinstance(tuning, Tuning) else 0.0
     return seconds
@@ -378,7 +381,8 @@ def one_factor(replay: Replay) -> Result:
 
 def greedy(replay: Replay) -> Result:
     """From the default of the best framework, one axis after the other, by rank; what is better stays."""
-    looks = {point: replay.look(point) for point in _starts(replay.table, replay.failed, replay.advised)}
+    begins = [replay.default, *_starts(replay.table, replay.failed, replay.advised)]
+    looks = {point: replay.look(point) for point in dict.fromkeys(begins) if replay.fits(point)}
     good = {point: value for point, value in looks.items() if value is not None}
     now = max(good, key=lambda point: good[point]) if good else replay.default
     top = good.get(now, -math.inf)

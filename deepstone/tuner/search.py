@@ -81,16 +81,19 @@ class Search:
     def tell(self, seen: Seen) -> None:
         self.seen.append(seen)
 
-    def next(self) -> Ask | None:
-        """What to look at; None if nothing better is to be expected."""
+    def next(self, time_s: float = math.inf) -> Ask | None:
+        """What to look at, of what takes no longer than this; None if nothing better is to be expected of that. The
+        first start is asked for in any case."""
         looked = {seen.point for seen in self.seen}
         for point in self.starts:
-            if point not in looked and not self._is_outdone(point):
+            if point in looked or self._is_outdone(point):
+                continue
+            if not self.seen or self.cost_s(point) <= time_s:
                 return Ask(kind="start", point=point)
         if not self.good:
-            return self._anything_that_runs()
+            return self._anything_that_runs(time_s)
         self.fit()
-        ask = self._next()
+        ask = self._next(time_s)
         if ask is not None:
             found = self.model.predict([ask.point])
             self._foreseen = ask.point, float(found.mean[0]), float(found.sd[0])
@@ -103,25 +106,25 @@ class Search:
         best = max((seen.value for seen in self.seen if seen.value is not None), default=0.0)
         return there != point and bool(values) and max(values) < best - _OUTDONE
 
-    def _anything_that_runs(self) -> Ask | None:
+    def _anything_that_runs(self, time_s: float) -> Ask | None:
         """Nothing has run yet: try what resembles the failed setups least, with few changes; not for ever."""
         looked = {seen.point for seen in self.seen}
-        pool = [point for point in self.landscape.points if point not in looked]
+        pool = [point for point in self.landscape.points if point not in looked and self.cost_s(point) <= time_s]
         if not pool or len(looked) >= len(self.starts) + _TRIES:
             return None
         changes = np.array([sum(a != b for a, b in zip(p, self.landscape.default, strict=True)) for p in pool])
         chosen = int(np.argmin(self._failure_chance(pool) + 0.05 * changes))
         return Ask(kind="search", point=pool[chosen])
 
-    def _next(self) -> Ask | None:
-        doubtful = self._doubtful()
-        if doubtful is not None:
+    def _next(self, time_s: float) -> Ask | None:
+        doubtful, default = self._doubtful(), self.landscape.default
+        if doubtful is not None and self.cost_s(doubtful) <= time_s:
             return Ask(kind="repeat", point=doubtful)
-        since = [seen.point == self.landscape.default for seen in reversed(self.seen)]
-        runs = any(seen.point == self.landscape.default for seen in self.good)
-        if runs and since.index(True) >= SENTINEL_EVERY - 1:
-            return Ask(kind="sentinel", point=self.landscape.default)
-        return self._most_promising()
+        since = [seen.point == default for seen in reversed(self.seen)]
+        runs = any(seen.point == default for seen in self.good)
+        if runs and since.index(True) >= SENTINEL_EVERY - 1 and self.cost_s(default) <= time_s:
+            return Ask(kind="sentinel", point=default)
+        return self._most_promising(time_s)
 
     @property
     def good(self) -> list[Seen]:
@@ -234,10 +237,10 @@ class Search:
         good = self.good
         return max(good, key=lambda seen: seen.value or 0.0).point if good else self.landscape.default
 
-    def _most_promising(self) -> Ask | None:
+    def _most_promising(self, time_s: float) -> Ask | None:
         at_batch = self.at_batch
         if at_batch is None:
-            return self._most_promising_of(_every)
+            return self._most_promising_of(_every, time_s)
 
         def is_there(point: Point) -> bool:
             return at_batch(point) == point
@@ -246,17 +249,19 @@ class Search:
         turns = [is_there, _every]
         if 2 * sum(inside) > len(inside):
             turns.reverse()
-        return next((ask for turn in turns if (ask := self._most_promising_of(turn)) is not None), None)
+        return next((ask for turn in turns if (ask := self._most_promising_of(turn, time_s)) is not None), None)
 
-    def _most_promising_of(self, counts: Callable[[Point], bool]) -> Ask | None:
+    def _most_promising_of(self, counts: Callable[[Point], bool], time_s: float) -> Ask | None:
         top = [point for point in self.best(len(self.seen)) if counts(point)][:3]
         pool = list(dict.fromkeys([*self.landscape.points, *(near for point in top for near in self.near(point))]))
         hopeless = {seen.point for seen in self.seen if seen.value is None}
         pool = [point for point in pool if point not in hopeless and counts(point)]
+        all_s = {point: self.cost_s(point) for point in pool}
+        pool = [point for point in pool if all_s[point] <= time_s]
         if not pool:
             return None
         gains = self._expected_improvement(pool, top) * (1 - self._failure_chance(pool))
-        costs = np.sqrt(np.array([self.cost_s(point) for point in pool]))
+        costs = np.sqrt(np.array([all_s[point] for point in pool]))
         chosen = int(np.argmax(gains / costs))
         if float(np.max(gains)) < _LEAST_GAIN:
             return None

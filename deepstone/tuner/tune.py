@@ -204,14 +204,11 @@ class Tuner:
         if self.log.finalists:
             return
         while self.spent_s < self._search_share * self.wanted.budget_s:
-            ask = self.search.next()
-            if ask is None:
-                return
             # Where launches are long for the budget, the search has its time all the same: short finals can still say
             # that nothing is decided, and no looks can say nothing at all.
             least_s = min(self.search.least_finals_s(), FINALS_SHARE * self.wanted.budget_s)
-            kept_s = least_s + self._check_s
-            if self.search.seen and self.search.cost_s(ask.point) > self.left_s - kept_s:
+            ask = self.search.next(self.left_s - least_s - self._check_s)
+            if ask is None:
                 return
             self._search_look(ask.kind, ask.point)
 

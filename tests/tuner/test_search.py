@@ -95,6 +95,24 @@ def test_what_takes_long_must_promise_more() -> None:
     assert ask.point != slow
 
 
+@pytest.mark.parametrize("starts_first", [True, False])
+def test_what_does_not_fit_the_time_is_passed_over_for_what_does(starts_first: bool) -> None:
+    slow = SPACE.with_value(SPACE.default, "precision", "bf16-mixed")
+    quick = SPACE.with_value(SPACE.default, "layout", "nhwc")
+    starts = [SPACE.default, *((slow, quick) if starts_first else ())]
+    search = Search(
+        landscape=SPACE, starts=starts, noise_sd=0.05, expected_s=lambda p: 5.0 if p in (SPACE.default, quick) else 50.0
+    )
+    ask = search.next(0.0)  # without the default there is nothing to compare with
+    assert ask is not None
+    assert ask.point == SPACE.default
+    told(search, "start", SPACE.default, log_speed(SPACE, SPACE.default))
+    ask = search.next(10.0)
+    assert ask is not None
+    assert (ask.kind, ask.point) == ("start" if starts_first else "search", quick)
+    assert search.next(4.0) is None
+
+
 @pytest.mark.parametrize(("behind", "is_looked_at"), [(0.01, True), (0.2, False)])
 def test_who_is_far_behind_at_one_batch_is_not_looked_at_at_another(behind: float, is_looked_at: bool) -> None:
     space = a_space({"batch": [4, 8]})
