@@ -4,13 +4,13 @@
     python bench/tune_replay.py --synthetic                  made-up landscapes with a known truth
     python bench/tune_replay.py TABLE.json --seeds 40 --share 0.1
 
-Every method may spend the same seconds: `--share` of what one launch at every point takes. Ours and the greedy one
-begin where the product would: at what the rules of advice call best, made from records of other networks alone. A
-method draws from some of the rounds of a table; the truth, including which point is best, comes from the others, shrunk
-towards what similar points have, because the best of many noisy numbers is too good. A point that was launched once (on
-a quiet GPU) is what that launch says. `speed` is the true speed of what a method chose over that of the best. `covers`:
-how often our interval of the gain holds the true gain, and `decided`: how often there was time for one. `false`: how
-often we name a winner on a flattened table, where all points are equally fast.
+Every method may spend the same seconds: a `--share` of what one launch at every point takes, a tenth and a half unless
+told. Ours and the greedy one begin where the product would: at what the rules of advice call best, made from records of
+other networks alone. A method draws from some of the rounds of a table; the truth, including which point is best, comes
+from the others, shrunk towards what similar points have, because the best of many noisy numbers is too good. A point
+that was launched once (on a quiet GPU) is what that launch says. `speed` is the true speed of what a method chose over
+that of the best. `covers`: how often our interval of the gain holds the true gain, and `decided`: how often there was
+time for one. `false`: how often we name a winner on a flattened table, where all points are equally fast.
 """
 
 from __future__ import annotations
@@ -519,6 +519,17 @@ def measured(tables: list[Table], methods: dict[str, Any], seeds: int, share: fl
     return found
 
 
+def at_shares(
+    heading: str, tables: list[Table], methods: dict[str, Any], seeds: int, shares: Iterable[float]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """By share of the time."""
+    answers: dict[str, dict[str, dict[str, float]]] = {}
+    for share in shares:
+        answers[f"{share:g}"] = measured(tables, methods, seeds, share)
+        show(f"{heading}, {100 * share:g} % of the time", answers[f"{share:g}"])
+    return answers
+
+
 def show(title: str, found: dict[str, dict[str, float]]) -> None:
     print(f"\n{title}")
     print(f"{'method':24}{''.join(f'{column:>9}' for column in COLUMNS)}")
@@ -540,20 +551,17 @@ def main() -> None:
             "noise 0.3 %": {"noise": 0.003},
         }.items():
             tables = [synthetic(seed, **settings) for seed in range(options.landscapes)]
-            answers[title] = measured(tables, methods, 1, options.share)
-            show(f"synthetic, {title}: {len(tables)} landscapes of {len(tables[0].points)} points", answers[title])
+            heading = f"synthetic, {title}: {len(tables)} landscapes of {len(tables[0].points)} points"
+            answers[title] = at_shares(heading, tables, methods, 1, options.shares)
     paths = options.tables or ([] if options.synthetic else sorted(RESULTS.glob("tune-table-*.json")))
     if not paths and not options.synthetic:
         print("no table: record one with bench/tune_table.py, or use --synthetic", file=sys.stderr)
         raise SystemExit(2)
     for path in paths:
         table = Table.read(path)
-        answers[path.name] = measured([table], methods, options.seeds, options.share)
         noise = float(np.std(_residuals(_centered(table))))
-        show(
-            f"{path.name}: {len(table.points)} points, noise {100 * noise:.1f} %, {options.seeds} seeds",
-            answers[path.name],
-        )
+        heading = f"{path.name}: {len(table.points)} points, noise {100 * noise:.1f} %, {options.seeds} seeds"
+        answers[path.name] = at_shares(heading, [table], methods, options.seeds, options.shares)
     if options.output:
         options.output.write_text(json.dumps(answers, indent=1))
 
@@ -564,10 +572,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--synthetic", action="store_true")
     parser.add_argument("--landscapes", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--share", type=float, default=0.1, help="of one launch at every point")
+    parser.add_argument(
+        "--share", dest="shares", type=float, action="append", help="of one launch at every point; may be repeated"
+    )
     parser.add_argument("--only", action="append", help="only this method; may be repeated")
     parser.add_argument("-o", "--output", type=Path)
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.shares = options.shares or [0.1, 0.5]
+    return options
 
 
 if __name__ == "__main__":
