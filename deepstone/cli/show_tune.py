@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from deepstone.absent import Absent
 from deepstone.cli.output import Column, Data, print_json, print_lines, print_table
 from deepstone.cli.plans import answers_of
-from deepstone.units import bytes_, digits, percent, seconds
+from deepstone.units import bytes_, digits, percent
 
 if TYPE_CHECKING:
     from deepstone.results.quantity import Quantity
@@ -169,8 +169,9 @@ def _bound_lines(answer: Tuned) -> Iterator[str]:
     if not isinstance(bound.roofline_share, Absent):
         parts.append(f"{percent(bound.roofline_share)} of the layer-wise roofline")
     if not isinstance(bound.most_lost, Absent):
-        lost = ", ".join(f"{each.what} {seconds(each.lost_s)}" for each in bound.most_lost)
-        parts.append(f"most lost: {lost}")
+        parts += [f"most lost: {', '.join(each.in_words() for each in bound.most_lost)}"] if bound.most_lost else []
+    elif isinstance(bound.roofline_share, Absent):
+        parts.append(bound.roofline_share.reason)
     if parts:
         yield f"bound  {'; '.join(parts)}"
 

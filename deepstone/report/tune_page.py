@@ -159,7 +159,8 @@ def _bound(found: Tuned) -> Iterator[tuple[str, str]]:
     if isinstance(lost, Absent):
         yield label, lost.reason
     elif lost:
-        yield label, ", ".join(f"{each.what} ({seconds(each.lost_s)} more than its bound)" for each in lost)
+        more = "" if bound.layers is None else f"; `deepstone results show {bound.layers}` has all layers"
+        yield label, f"{', '.join(each.in_words() for each in lost)}; beyond what the ceilings allow{more}"
 
 
 def _batch_free(found: Tuned, samples: str) -> str:

@@ -8,25 +8,40 @@ from typing import Final
 from deepstone.absent import Absent
 from deepstone.graph.cost import layer_work
 from deepstone.measure.roofline import bound
+from deepstone.results.findings import Finding
 from deepstone.results.record import Record
-from deepstone.results.tune import Bound
+from deepstone.results.tune import Bound, LostTime
 from deepstone.runner.job import Job
 from deepstone.runner.peaks import known_peaks
 from deepstone.setups.widths import value_bytes
+from deepstone.setups.world import World
+from deepstone.tuner.lost import most_lost
 
 _HELD: Final = re.compile(r"by the power limit for ([0-9.]+) % of the time")
 
 
-def bound_of(job: Job, record: Record) -> Bound:
-    """By the ceilings that this machine is known to have, and the doubts of a run."""
+def bound_of(job: Job, record: Record, layers: Finding | None) -> Bound:
+    """By the ceilings that this machine is known to have, the doubts of a run, and the times of its layers."""
+    share = roofline_share(job, record)
     return Bound(
-        roofline_share=_roofline_share(job, record),
+        roofline_share=share,
         power_limit_share=_power_limit_share(record),
-        most_lost=Absent("`deepstone layers` with this setup shows where the time goes"),
+        most_lost=_most_lost(job, share, layers),
+        layers=None if layers is None else layers.id,
     )
 
 
-def _roofline_share(job: Job, record: Record) -> float | Absent:
+def _most_lost(job: Job, share: float | Absent, layers: Finding | None) -> list[LostTime] | Absent:
+    if layers is not None:
+        return most_lost(layers)
+    if World.of(job.request).is_parallel:
+        return Absent("layers of several processes are not timed")
+    if isinstance(share, Absent):
+        return share
+    return Absent("there was no time left to time its layers; `deepstone layers` with this setup does")
+
+
+def roofline_share(job: Job, record: Record) -> float | Absent:
     """The sum of the shortest times of all layers over the time of a step."""
     if isinstance(record.summary, Absent):
         return record.summary

@@ -51,7 +51,7 @@ class Explainer(Struct, frozen=True, kw_only=True):
                 if above != below and not self.space.why_not(above) and not self.space.why_not(below):
                     yield axis, above, below
 
-    def wanted(self, best: Point, hopeless: Callable[[Point], bool]) -> Point | None:
+    def wanted(self, best: Point, hopeless: Callable[[Point], bool], *, only_new: bool = False) -> Point | None:
         """The setup whose look would tell most: one that was never run, else one end of the least certain ratio."""
         open_: list[tuple[bool, float, Point]] = []
         for _, above, below in self.pairs(best):
@@ -62,7 +62,7 @@ class Explainer(Struct, frozen=True, kw_only=True):
         if not open_:
             return None
         is_new, sd, point = max(open_, key=lambda each: each[:2])
-        return point if is_new or sd > LEAST_DIFFERENCE / _REACH else None
+        return point if is_new or (sd > LEAST_DIFFERENCE / _REACH and not only_new) else None
 
     def explain(self, best: Point, gain: Quantity) -> Explained:
         """`gain`: of the best over the default, by the finals."""

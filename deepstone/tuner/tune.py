@@ -25,13 +25,15 @@ from deepstone.checks.first_steps import STEPS
 from deepstone.checks.same_training import same_training
 from deepstone.durable import signals_blocked
 from deepstone.errors import StoreError, UsageError
-from deepstone.results.record import Draft
+from deepstone.results.findings import Finding
+from deepstone.results.record import Draft, Record
 from deepstone.results.tune import NOT_THE_SAME, Bound, Look, LookKind, Tuned, TuneLog
 from deepstone.runner.assemble import now
 from deepstone.setups.tuning import DeviceKind
+from deepstone.setups.world import World
 from deepstone.store.store import Store
 from deepstone.tuner.answer import Found, answer_of
-from deepstone.tuner.bound import bound_of
+from deepstone.tuner.bound import bound_of, roofline_share
 from deepstone.tuner.doubts import (
     beaten_without,
     compiled_unevenly,
@@ -65,6 +67,8 @@ _LAUNCHES: Final = 20  # with time for so many launches like the longest so far,
 _NICE_S: Final = 30
 _MUCH_MORE: Final = 1.5  # times the budget that did not do: a little more would not do either
 _CHECKED: Final = 4  # finalists that are checked, at most
+_STEPS_OF_LAYERS: Final = 30  # plain ones and timestamped ones
+_LAYERS_S: Final = 5.0
 _TIMED_S: Final = {"cpu": 1.5, "gpu": 3.0}
 _NOISE_SD: Final = {"cpu": 0.05, "gpu": 0.004}  # as expected before the first look
 _ENERGY_S: Final = {"search": 3.0, "final": 10.0}  # windows of the meters; they move slowly
@@ -152,7 +156,10 @@ class Tuner:
         self._search()
         contest = self._finals()
         self._prove_winner(contest)
-        self._explain(self._judged(contest))
+        judged = self._judged(contest)
+        self._explain(judged, only_new=True)
+        self._time_layers(judged.best)
+        self._explain(judged)
         answer = self._answer(contest)
         self._write(replace(self.log, finished_at=now(), spent_s=self.spent_s))
         return answer
@@ -457,18 +464,38 @@ class Tuner:
         counts = self._looks.fit(self.search.model.fit, finals_count=True)
         return Explainer(space=self._space, model=self.search.model, looks=lambda point: counts.get(point, 0))
 
-    def _explain(self, judged: Judged) -> None:
+    def _explain(self, judged: Judged, *, only_new: bool = False) -> None:
         if judged.answer != "better" or judged.best not in judged.ratios:
             return
         failed = self._looks.failed()
         while True:
-            point = self._explainer().wanted(judged.best, lambda point: point in failed)
+            point = self._explainer().wanted(judged.best, lambda point: point in failed, only_new=only_new)
             if point is None or self.search.cost_s(point) > self.left_s:
                 return
             look = self._look("explain", point)
             if self.wanted.value(look) is None:
                 failed.add(point)
             self.progress.looked(look, self)
+
+    def _time_layers(self, best: Point) -> None:
+        """Time the layers of the best setup, if it is known how fast they could be, and the time suffices."""
+        job, latest = self.workload.job(best), self._latest(best)
+        if self.log.layers is not None or latest is None or World.of(job.request).is_parallel:
+            return
+        takes_s = self.search.cost_s(best) + self.search.compile_s(best) + _STEPS_OF_LAYERS * self._step_s(best)
+        if takes_s > self.left_s or isinstance(roofline_share(job, latest), Absent):
+            return
+        self.progress.begin("the layers of the best setup")
+        found = self.workload.layers(
+            best,
+            budget_s=_LAYERS_S,
+            timeout_s=self._timeout_s(),
+            compile_cache=self._quick_starts.compile_cache("explain"),
+            on_progress=self.progress.advance,
+        )
+        with signals_blocked():
+            stored = self.store.findings.add(found)
+            self._write(replace(self.log, layers=stored.id, spent_s=self.spent_s))
 
     def _answer(self, contest: Contest) -> Tuned:
         judged = self._judged(contest)
@@ -516,9 +543,20 @@ class Tuner:
         return []
 
     def _bound(self, best: Point) -> Bound | Absent:
-        """By the latest record of the best setup."""
-        runs = [look.run for look in self.log.looks if look.run and self._space.point_of(look.setup) == best]
-        return bound_of(self.workload.job(best), self.store.get(runs[-1])) if runs else Absent("it was never measured")
+        latest = self._latest(best)
+        if latest is None:
+            return Absent("it was never measured")
+        return bound_of(self.workload.job(best), latest, self._layers_of_best())
+
+    def _latest(self, point: Point) -> Record | None:
+        """The latest record of a setup."""
+        runs = [look.run for look in self.log.looks if look.run and self._space.point_of(look.setup) == point]
+        return self.store.get(runs[-1]) if runs else None
+
+    def _layers_of_best(self) -> Finding | None:
+        with suppress(StoreError, UsageError):  # deleted since an earlier call
+            return None if self.log.layers is None else self.store.findings.get(self.log.layers)
+        return None
 
     def _write(self, log: TuneLog) -> None:
         self.log = log

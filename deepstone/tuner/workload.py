@@ -25,10 +25,16 @@ from deepstone.launchers.allocators import installed_allocators
 from deepstone.measure.training import disagreement, fault_in_record, same_training
 from deepstone.models.load import LoadedModel
 from deepstone.results.advice import Facts as AdviceFacts
+from deepstone.results.findings import Finding
+from deepstone.results.identity import task_id
+from deepstone.results.layers import LayerTable
 from deepstone.results.parallel import Parallel, RankFacts
 from deepstone.results.record import Draft, Energy, WorkloadPhase
 from deepstone.results.tune import SameLevel
+from deepstone.runner.assemble import now
+from deepstone.runner.findings import layers_finding, storable_finding
 from deepstone.runner.job import Job, Machine
+from deepstone.runner.layers.measure import LayersEffort
 from deepstone.runner.look import TOO_SLOW, look_at
 from deepstone.runner.measurement import OnProgress, no_progress
 from deepstone.runner.new_job import make_job
@@ -186,6 +192,26 @@ class Workload:
             on_progress=on_progress,
         )
         return looked(draft, took_s=time.monotonic() - begin)
+
+    def layers(
+        self,
+        point: Point,
+        *,
+        budget_s: float,
+        timeout_s: float,
+        compile_cache: str = "",
+        on_progress: OnProgress = no_progress,
+    ) -> Finding:
+        """Time its layers inside whole steps; it can be stored. Raises MissingError if its framework went away."""
+        job, method = self.job(point), "in-place"
+        options = (*self.options, "--method", method, "--budget", f"{budget_s:g}")
+        command = ("deepstone", "layers", self.reference, *as_words(job.request), *options)
+        job = replace(job, command=command, compile_cache=compile_cache)
+        effort = LayersEffort(budget_s=budget_s, timeout_s=timeout_s, isolated=False)
+        started_at = now()
+        found = layers_finding(job, effort, on_progress)
+        task = task_id(LayerTable.KIND, job.identity, method)
+        return storable_finding(found, job, task=task, started_at=started_at)
 
 
 def looked(draft: Draft, *, took_s: float) -> Looked:

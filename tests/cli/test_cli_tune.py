@@ -15,6 +15,12 @@ from typing import Any
 import pytest
 from cli_kit import Cli
 
+from deepstone.environments.find import find_environment
+from deepstone.results.ceilings import Ceiling
+from deepstone.results.quantity import Quantity
+from deepstone.runner.job import Machine
+from deepstone.runner.peaks import cache_peaks
+
 SPEEDS = {
     "launch_noise": 0.003,  # drawn anew in every launch: nothing below may depend on luck
     "by": {
@@ -39,6 +45,7 @@ def test_it_finds_writes_and_stores_the_best(cli: Cli) -> None:
     done = cli(*TUNE, "--json", **scripted(SPEEDS)).assert_ok()
     answer = done.json
     assert (answer["kind"], answer["answer"]) == ("tune", "better")
+    assert "doctor --peaks" in answer["bound"]["most_lost"]["absent"]
     assert "doubts" in answer
     assert answer["best"]["setup"] == {
         "framework": "fake",
@@ -59,6 +66,39 @@ def test_it_finds_writes_and_stores_the_best(cli: Cli) -> None:
     assert not any(word.startswith("@") for word in record["command"])
     plan = cli("compare", "cifarnet", "framework=fake", "--dry-run", "--json", "--", "@best.toml").assert_ok().json
     assert plan[1]["requested"]["precision"] == "bf16-mixed"
+
+
+def test_it_tells_where_the_best_setup_loses_its_time(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ceilings that are known. They are stored with the layers, which are timed within the budget."""
+    monkeypatch.setenv("DEEPSTONE_CACHE", str(cli.cache))
+    rate = Quantity.of(median=1e15, low=1e15, high=1e15, n=50)
+    known = Ceiling(
+        device="cpu",
+        framework="fake@1",
+        threads=1,
+        flops_per_s={"fp32": rate},
+        bytes_per_s={"copy": rate},
+        measured_with="fake@1",
+        measured_at="2026-11-15T03:40:12.123456Z",
+    )
+    cache_peaks(known, Machine.here(), find_environment("fake"))
+    words = ("tune", *WORDS, "layout=auto,nhwc", "precision=auto", "threads=auto", "engine=auto", "affinity=auto")
+    words += ("wait=auto", "allocator=auto", "--same", "any", "--budget", "15s", "-o", "t.html", "--json")
+    answer = cli(*words, **scripted(SPEEDS)).assert_ok().json
+    assert answer["best"]["setup"]["layout"] == "nhwc"
+    bound = answer["bound"]
+    lost = [each["lost_s"] for each in bound["most_lost"]]
+    assert lost == sorted(lost, reverse=True)
+    assert len(lost) == 3
+    named = [each for each in bound["most_lost"] if "layer" in each]
+    assert all(0 < each["layer_lost_s"] <= each["lost_s"] <= each["taken_s"] for each in named)
+    layers = cli("results", "show", bound["layers"], "--json").assert_ok().json
+    assert layers["kind"] == "layers"
+    assert layers["setup"]["requested"]["layout"] == "nhwc"
+    assert {each["layer"] for each in named} <= {row["name"] for row in layers["layers"]}
+    assert layers["command"][:3] == ["deepstone", "layers", "cifarnet"]
+    assert layers["command"][-4:] == ["--method", "in-place", "--budget", "5"]
+    assert bound["layers"] in (cli.home / "t.html").read_text()
 
 
 def test_what_no_longer_trains_once_it_is_timed_does_not_win(cli: Cli) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from browsing import WIDTHS, visit
+from factory import sha
 from msgspec.structs import replace
 from tune_example import BEST, DEFAULT, OTHER, near, tune_finding, tuned
 
@@ -20,6 +21,7 @@ from deepstone.report.panels import BarChart, LaneChart, LineChart, ParallelPlot
 from deepstone.report.static import draw_static
 from deepstone.report.tune_page import tune_page
 from deepstone.results.findings import Finding
+from deepstone.results.identity import run_id
 from deepstone.results.quantity import Quantity
 from deepstone.results.tune import Bound, LostTime, SameSetup, SameTraining
 
@@ -209,12 +211,17 @@ def test_what_is_not_proven_is_not_called_the_same() -> None:
 
 
 def test_bounds_and_doubts_are_told() -> None:
-    bound = Bound(
-        roofline_share=0.71, power_limit_share=Absent("no meter"), most_lost=[LostTime(what="norm", lost_s=7e-3)]
-    )
+    lost = [
+        LostTime(what="batch norms", lost_s=7e-3, taken_s=13.7e-3, layer="norm1", layer_lost_s=0.9e-3),
+        LostTime(what="between layers", lost_s=4e-4),
+    ]
+    layers = run_id(sha("layers"), 1)
+    bound = Bound(roofline_share=0.71, power_limit_share=Absent("no meter"), most_lost=lost, layers=layers)
     page = tune_page(finding(bound=bound, doubts=["other_load (2 of 6 runs): other processes ran"]))
     told = [words for _, words in page.bound]
-    assert [text.partition(" of ")[0] for text in told] == ["71 %", "norm (7.00 ms more than its bound)"]
+    assert told[0].startswith("71 % of ")
+    assert told[1].startswith("batch norms 7.00 ms of 13.7 ms (norm1 900 µs), between layers 400 µs; ")
+    assert layers in told[1]
     held = tune_page(finding(bound=replace(bound, power_limit_share=0.93))).bound
     assert ("held back by power", "93 % of the time, since the GPU was at its power limit") in held
     assert "the most images per second" in dict(page.facts).values()

@@ -28,7 +28,7 @@ from deepstone.runner.measurement import Launched, noise_around
 from deepstone.runner.peaks import cache_peaks, known_peaks, peaks_of
 from deepstone.runner.run import run_job
 from deepstone.store.store import Store
-from deepstone.tuner.bound import bound_of
+from deepstone.tuner.bound import roofline_share
 
 FAKE = find_environment("fake")
 EFFECTIVE = {"device": Effect(value="cpu", source="observed"), "threads": Effect(value=1, source="observed")}
@@ -228,7 +228,7 @@ def test_no_share_of_a_roofline_that_is_too_low(script: Script, store: Store):
     for flops_per_s, is_known in ((100e12, True), (1.0, False)):
         rate = {"median": flops_per_s, "low": flops_per_s, "high": flops_per_s, "n": 50}
         cache_peaks(typed(flops_per_s={"fp32": rate}), machine(), FAKE)
-        share = bound_of(job, store.add(run_job(job, Effort(budget_s=0.5)))).roofline_share
+        share = roofline_share(job, store.add(run_job(job, Effort(budget_s=0.5))))
         assert (isinstance(share, float) and share <= 1) if is_known else "doctor --peaks" in str(share)
 
 
