@@ -30,6 +30,7 @@ _KNOWN: Final = 1.5  # times the noise: how uncertain a difference between two s
 _FAR_SD: Final = 3.0  # a result so many standard deviations low is repeated
 _LEAST_GAIN: Final = 0.002  # of log speed: with less to expect, the search ends
 _OUTDONE: Final = 0.05  # of log speed: who is so far behind at one batch does not win at another
+_LEADERS: Final = 2  # setups at the batch that was asked for whose like at another one is worth a look
 _FROM_CACHE: Final = 0.25  # of a first step: what is left of it where its programs were compiled before
 _FAILURE_PRIOR: Final = 0.05
 _TRIES: Final = 12  # after which a search gives up if nothing runs at all
@@ -58,8 +59,9 @@ class Search:
     """`starts`: points to look at first, the default among them. `expected_s`: a guess of what a look takes; the search
     learns how far it is off. `near`: more points around one, for spaces that are not listed. `slowdown`: a point counts
     only if it is at most so many times slower than the fastest. `at_batch`: where the batch is free, the same point at
-    the batch that was asked for; points there have a winner of their own, and the search is for both in turns.
-    `keeps_programs`: what the first look at a point compiles, later ones find."""
+    the batch that was asked for; points there have a winner of their own, and two of three looks.
+    `can_run`: whether a point is a setup of the space. `keeps_programs`: what the first look at a point compiles, later
+    ones find."""
 
     landscape: Landscape
     starts: Sequence[Point]
@@ -68,6 +70,7 @@ class Search:
     near: Callable[[Point], Iterable[Point]] = lambda _point: ()
     slowdown: float | None = None
     at_batch: Callable[[Point], Point] | None = None
+    can_run: Callable[[Point], bool] = lambda _point: True
     keeps_programs: bool = False
     seen: list[Seen] = field(default_factory=list[Seen])
     model: Model = field(init=False)
@@ -101,10 +104,16 @@ class Search:
 
     def _is_outdone(self, point: Point) -> bool:
         """Whether it is at another batch, and far behind at the one that was asked for."""
-        there = point if self.at_batch is None else self.at_batch(point)
+        there = self._at_asked_batch(point)
         values = [seen.value for seen in self.seen if seen.point == there and seen.value is not None]
-        best = max((seen.value for seen in self.seen if seen.value is not None), default=0.0)
-        return there != point and bool(values) and max(values) < best - _OUTDONE
+        rivals = [seen.value for seen in self.seen if seen.value is not None and self._is_at_asked_batch(seen.point)]
+        return there != point and bool(values) and max(values) < max(rivals) - _OUTDONE
+
+    def _at_asked_batch(self, point: Point) -> Point:
+        return point if self.at_batch is None else self.at_batch(point)
+
+    def _is_at_asked_batch(self, point: Point) -> bool:
+        return self._at_asked_batch(point) == point
 
     def _anything_that_runs(self, time_s: float) -> Ask | None:
         """Nothing has run yet: try what resembles the failed setups least, with few changes; not for ever."""
@@ -230,7 +239,7 @@ class Search:
 
     @property
     def _best_at_batch(self) -> Point:
-        return self._best_seen if self.at_batch is None else self.at_batch(self._best_seen)
+        return self._at_asked_batch(self._best_seen)
 
     @property
     def _best_seen(self) -> Point:
@@ -238,18 +247,30 @@ class Search:
         return max(good, key=lambda seen: seen.value or 0.0).point if good else self.landscape.default
 
     def _most_promising(self, time_s: float) -> Ask | None:
-        at_batch = self.at_batch
-        if at_batch is None:
+        if self.at_batch is None:
             return self._most_promising_of(_every, time_s)
+        is_there, leaders = self._is_at_asked_batch, self._leaders()
 
-        def is_there(point: Point) -> bool:
-            return at_batch(point) == point
+        def leads_there(point: Point) -> bool:
+            """Whether it is at another batch, and the one that was asked for, which tells sooner what its other values
+            are good for, speaks for it; or it cannot run there."""
+            there = self._at_asked_batch(point)
+            return there != point and (there in leaders or not self.can_run(there))
 
         inside = [is_there(seen.point) for seen in self.seen if seen.point != self.landscape.default]
-        turns = [is_there, _every]
-        if 2 * sum(inside) > len(inside):
+        turns = [is_there, leads_there]
+        if 3 * sum(inside) > 2 * len(inside):
             turns.reverse()
         return next((ask for turn in turns if (ask := self._most_promising_of(turn, time_s)) is not None), None)
+
+    def _leaders(self) -> set[Point]:
+        """Who may win at the batch that was asked for, the default too: the few best, if they are not outdone."""
+        looked = [point for point in {seen.point for seen in self.good} if self._is_at_asked_batch(point)]
+        if not looked:
+            return set()
+        worth = dict(zip(looked, self.model.predict(looked).mean + self._penalty(looked), strict=True))
+        best = sorted(looked, key=lambda point: -worth[point])[:_LEADERS]
+        return {point for point in best if worth[point] >= worth[best[0]] - _OUTDONE}
 
     def _most_promising_of(self, counts: Callable[[Point], bool], time_s: float) -> Ask | None:
         top = [point for point in self.best(len(self.seen)) if counts(point)][:3]

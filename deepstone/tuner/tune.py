@@ -112,6 +112,7 @@ class Tuner:
             near=(lambda _point: ()) if space.is_listed else space.neighbours,
             slowdown=self.wanted.objective.slowdown,
             at_batch=space.at_asked_batch if space.has_free_batch else None,
+            can_run=lambda point: space.why_not(point) is None,
             keeps_programs=space.facts.device == "gpu",
         )
         self._quick_starts = NO_QUICK_STARTS
@@ -376,15 +377,16 @@ class Tuner:
             self._look_without_a_change(refused, self.left_s - enough_s)
 
     def _look_around_the_best(self) -> None:
-        """At what is left of the best setup without each of its changes. The explanation needs these looks anyway;
-        before the finals they show a change that does not help."""
+        """At what is left of the best setup without each of its changes, at the batch that was asked for. The
+        explanation needs these looks anyway; before the finals they show a change that does not help."""
         if not self.search.good:
             return
         self.search.fit()
         enough_s = self.search.least_finals_s() + self._check_s
         time_s = min(self._explain_share * self.wanted.budget_s, self.left_s - enough_s)
         for point in self.search.best(1):
-            self._look_without_a_change(point, time_s)
+            there = self._space.at_asked_batch(point)
+            self._look_without_a_change(there if self.proof.can_run(there) else point, time_s)
 
     def _look_without_a_change(self, point: Point, time_s: float) -> None:
         """One change of a point makes it other training; the search may not have looked at what is left without it."""

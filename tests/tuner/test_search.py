@@ -128,6 +128,38 @@ def test_who_is_far_behind_at_one_batch_is_not_looked_at_at_another(behind: floa
     assert asked == (starts[3:] if is_looked_at else starts[4:])
 
 
+@pytest.mark.parametrize("can_run_there", [True, False])
+def test_other_batches_are_for_what_was_good_at_the_one_asked_for(can_run_there: bool) -> None:
+    """The larger batch is faster by the same factor for all, so its points promise most. One that cannot run at the
+    batch that was asked for is looked at nevertheless."""
+    space = a_space({"batch": [4, 8]})
+    narrow = [point for point in space.points if space.value(point, "precision") == "bf16-mixed"]
+    refused = set() if can_run_there else {point for point in narrow if space.value(point, "batch") == 4}
+    search = Search(
+        landscape=space,
+        starts=[space.default, space.with_value(space.default, "batch", 8)],
+        noise_sd=0.01,
+        at_batch=space.at_asked_batch,
+        can_run=lambda point: point not in refused,
+    )
+    for _ in range(30):
+        ask = search.next()
+        if ask is None:
+            break
+        if ask.kind == "search" and not space.is_at_asked_batch(ask.point):
+            there = space.at_asked_batch(ask.point)
+            values = {seen.point: seen.value or 0.0 for seen in search.good if space.is_at_asked_batch(seen.point)}
+            assert there in refused or values[there] > max(values.values()) - 0.06
+        value = log_speed(space, ask.point) + 0.3 * (not space.is_at_asked_batch(ask.point))
+        told(search, ask.kind, ask.point, None if ask.point in refused else value)
+    best = search.best(1)[0]
+    assert space.value(best, "batch") == 8
+    if can_run_there:
+        assert best in narrow
+    else:
+        assert any(seen.point in narrow and seen.value is not None for seen in search.seen)
+
+
 @pytest.mark.parametrize("looked_at_the_simple_one", [False, True])
 def test_finalists_are_rivals_and_the_best_in_its_simplest_form(looked_at_the_simple_one: bool) -> None:
     """A change that does not help is left out only if a look shows that."""
