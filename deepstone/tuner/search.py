@@ -87,10 +87,7 @@ class Search:
     def next(self, time_s: float = math.inf) -> Ask | None:
         """What to look at, of what takes no longer than this; None if nothing better is to be expected of that. The
         first start is asked for in any case."""
-        looked = {seen.point for seen in self.seen}
-        for point in self.starts:
-            if point in looked or self._is_outdone(point):
-                continue
+        for point in self._open_starts():
             if not self.seen or self.cost_s(point) <= time_s:
                 return Ask(kind="start", point=point)
         if not self.good:
@@ -101,6 +98,15 @@ class Search:
             found = self.model.predict([ask.point])
             self._foreseen = ask.point, float(found.mean[0]), float(found.sd[0])
         return ask
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether there are starts to look at, or nothing has run yet."""
+        return bool(self._open_starts()) or not self.good
+
+    def _open_starts(self) -> list[Point]:
+        looked = {seen.point for seen in self.seen}
+        return [point for point in self.starts if point not in looked and not self._is_outdone(point)]
 
     def _is_outdone(self, point: Point) -> bool:
         """Whether it is at another batch, and far behind at the one that was asked for."""
@@ -225,9 +231,14 @@ class Search:
         first = next((seen for seen in self.seen if seen.point == point), None)
         return (1 - _FROM_CACHE) * first.first_step_s if first is not None and self.keeps_programs else 0.0
 
+    @property
+    def winners(self) -> int:
+        """How many are sought: where the batch is free, one at the batch that was asked for, and one at any."""
+        return 1 if self.at_batch is None else 2
+
     def least_finals_s(self) -> float:
-        """What the shortest finals take: the default and one more setup for each winner that is sought."""
-        winners = [self._best_seen] if self.at_batch is None else [self._best_seen, self._best_at_batch]
+        """What the shortest finals take: the default and one more setup for each winner."""
+        winners = [self._best_seen, self._best_at_batch][: self.winners]
         points = [self.landscape.default, *winners]
         return math.fsum(FEWEST_ROUNDS * self.cost_s(point) + self.compile_s(point) for point in points)
 

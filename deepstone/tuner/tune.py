@@ -214,7 +214,8 @@ class Tuner:
         while self.spent_s < self._search_share * self.wanted.budget_s:
             # Where launches are long for the budget, the search has its time all the same: short finals can still say
             # that nothing is decided, and no looks can say nothing at all.
-            least_s = min(self.search.least_finals_s(), FINALS_SHARE * self.wanted.budget_s)
+            share = FINALS_SHARE * (1 if self.search.is_starting else self.search.winners)
+            least_s = min(self.search.least_finals_s(), share * self.wanted.budget_s)
             ask = self.search.next(self.left_s - least_s - self._check_s)
             if ask is None:
                 return

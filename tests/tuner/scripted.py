@@ -39,18 +39,21 @@ class Clock:
 
 @dataclass(kw_only=True)
 class Scripted:
-    """`speed`: of a setup, in samples a second; text is the reason of a failure. It stands for a `Workload`."""
+    """`speed`: of a setup, in samples a second; text is the reason of a failure. `compile_s`: how much longer its first
+    launch takes, and its first one of the finals; later ones find most of that. It stands for a `Workload`."""
 
     space: Space
     speed: Callable[[Mapping[str, Value]], float | str]
     noise: float = 0.0
     took_s: Callable[[Mapping[str, Value]], float] = lambda _setup: 5.0
+    compile_s: Callable[[Mapping[str, Value]], float] = lambda _setup: 0.0
     clock: Clock = field(default_factory=Clock)
     chance: random.Random = field(default_factory=lambda: random.Random(0))
     asked: list[Mapping[str, Value]] = field(default_factory=list[Mapping[str, Value]])
     die_after: int | None = None
     timeouts: list[float] = field(default_factory=list[float])
     advised: tuple[Mapping[str, Value], ...] = ()
+    compiled: set[tuple[str, Point]] = field(default_factory=set[tuple[str, Point]])
 
     machine = Machine.here()
     model = load_in_process("cifarnet")
@@ -63,13 +66,18 @@ class Scripted:
         request, environment = self.space.request(point), find_environment("fake")
         return Job(model=self.model, request=request, environment=environment, machine=self.machine, command=command)
 
-    def look(self, point: Point, *, timeout_s: float, repetition: int = 1, **_options: Any) -> Looked:
+    def look(
+        self, point: Point, *, timeout_s: float, repetition: int = 1, compile_cache: str = "", **_options: Any
+    ) -> Looked:
         if self.die_after is not None and len(self.asked) >= self.die_after:
             raise KeyboardInterrupt
         setup = self.space.given(point)
         self.asked.append(setup)
         self.timeouts.append(timeout_s)
-        speed, took_s = self.speed(setup), self.took_s(setup)
+        is_compiled = bool(compile_cache) and (compile_cache, point) in self.compiled
+        self.compiled.add((compile_cache, point))
+        first_step_s = self.compile_s(setup) * (0.25 if is_compiled else 1.0)
+        speed, took_s = self.speed(setup), self.took_s(setup) + first_step_s
         outcome = "ok"
         if took_s > timeout_s:
             speed, took_s, outcome = "it ran too long", timeout_s, "timeout"
@@ -93,7 +101,7 @@ class Scripted:
             samples_per_j=NOT_DONE if value is None else value / self.power(setup),
             peak_bytes=self.memory(setup),
             took_s=took_s,
-            draft=draft,
+            draft=structs.replace(draft, startup={"first_step_s": first_step_s}),
         )
 
     def power(self, setup: Mapping[str, Value]) -> float:

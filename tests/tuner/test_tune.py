@@ -15,9 +15,12 @@ from deepstone.absent import Absent
 from deepstone.results.quantity import Quantity
 from deepstone.results.tune import NOT_THE_SAME, AxisRatio, TuneLimit, TuneObjective
 from deepstone.setups.axes import Value
+from deepstone.setups.request import parse_words
+from deepstone.setups.tuning import Facts
 from deepstone.store.store import Store
 from deepstone.tuner.doubts import beaten_without
 from deepstone.tuner.emit import chosen_setup
+from deepstone.tuner.space import make_space
 from deepstone.tuner.wanted import Wanted
 
 THROUGHPUT = Wanted(objective=TuneObjective(name="throughput"), budget_s=300.0)
@@ -298,6 +301,44 @@ def test_the_best_at_the_batch_that_was_asked_for_is_in_the_finals(tmp_path: Pat
         batches = {int(final.setup.get("batch", 32)) for final in answer.finals if not final.is_default}
         assert 32 in batches
         assert len(batches) > 1
+
+
+def test_eight_minutes_decide_two_batches_on_a_gpu(tmp_path: Path) -> None:
+    """With what launches and speeds of ResNet-50 were on an H200 (results/h200/tune-resnet50-batches.jsonl). Its check
+    took 140 s there."""
+
+    def of_h200(setup: Mapping[str, Value]) -> float:
+        narrow, is_large = setup.get("precision") == "bf16-mixed", setup.get("batch", 256) == 1024
+        shuffled = 1.045 if setup.get("space_to_depth") == "on" else 1.0
+        if setup.get("framework") == "jax":
+            return (7068 if narrow else 4022) * shuffled * (1.11 if is_large else 1.0)
+        is_compiled = setup.get("compile", "auto") not in ("auto", "off")
+        by_layout = 1.95 if setup.get("layout") == "nhwc" and narrow else 1.0
+        return (2418 if narrow else 2210) * by_layout * (1.45 if is_compiled else 1.0) * (1.065 if is_large else 1.0)
+
+    def compile_s(setup: Mapping[str, Value]) -> float:
+        is_large = setup.get("batch", 256) == 1024
+        if setup.get("framework") == "jax":
+            return 50.0 if is_large else 15.0
+        return (60.0 if is_large else 45.0) if setup.get("compile", "auto") not in ("auto", "off") else 1.5
+
+    def takes_long(default: Any, candidates: Any, level: Any, *, deadline_s: float, **_: Any) -> Any:
+        scripted.clock.now_s += 140.0
+        return all_the_same(default, candidates, level, deadline_s=deadline_s)
+
+    space = make_space(
+        parse_words(["batch=256,1024"]),
+        Facts(device="gpu", cores=16, gpus=1, frameworks=("torch", "jax"), batch=256, has_batch_norm=True),
+    )
+    scripted = Scripted(space=space, speed=of_h200, noise=0.003, took_s=lambda _setup: 14.0, compile_s=compile_s)
+    answer = a_tuner(scripted, tmp_path, replace_budget(480.0), check=takes_long).tune()
+    best = {"framework": "jax", "precision": "bf16-mixed", "space_to_depth": "on"}
+    assert answer.answer == "better"
+    assert best.items() <= answer.best.setup.items()
+    assert answer.best.setup["batch"] == 256
+    assert not isinstance(answer.batch_free, Absent)
+    assert {**best, "batch": 1024}.items() <= answer.batch_free.best.setup.items()
+    assert answer.rounds >= 2
 
 
 def test_a_setup_that_trains_something_else_is_out(tmp_path: Path) -> None:
