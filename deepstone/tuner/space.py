@@ -68,9 +68,15 @@ class Space:
         return tuple(axis.values[0] for axis in self.axes)
 
     def given(self, point: Point) -> dict[str, Value]:
-        """The words of a point: what the user gave and the values of the space, without axes at their default."""
+        """The words of a point: what the user gave and the values of the space, without axes at their default. One that
+        the user began elsewhere is named in any case."""
         words = {**self.base, **{axis.name: value for axis, value in zip(self.axes, point, strict=True)}}
-        return {name: value for name, value in words.items() if value != AXES[name].default}
+        begun = {axis.name: axis.values[0] for axis in self.axes}
+        return {
+            name: value
+            for name, value in words.items()
+            if value != AXES[name].default or value != begun.get(name, value)
+        }
 
     def request(self, point: Point) -> Request:
         return complete(self.given(point))

@@ -37,6 +37,15 @@ def test_every_point_can_run_and_is_spelt_in_one_way() -> None:
             assert space.point_of(space.given(point)) == point
 
 
+def test_a_setup_names_where_it_left_what_the_user_began_with() -> None:
+    """32 is what `batch` is by itself; beside a default with batch 8 it must not look like that one."""
+    space = make_space({"batch": [8, 16, 32]}, TWO_CORES)
+    assert space.given(space.default) == {"batch": 8}
+    larger = space.with_value(space.default, "batch", 32)
+    assert space.given(larger) == {"batch": 32}
+    assert space.point_of(space.given(larger)) == larger
+
+
 def test_every_axis_is_searched_or_says_why_not() -> None:
     space = make_space({"layout": ["nhwc"]}, TWO_CORES)
     assert names(space) | set(space.fixed) == set(AXES)
