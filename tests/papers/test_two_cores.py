@@ -93,7 +93,8 @@ def answer_that_holds(id: str, median: float) -> Answer:
 def test_an_undecided_test_does_not_block_one_that_decides() -> None:
     """Whole steps cannot show the gradient of the image on two cores; conv1's backward can."""
     answer = answer_that_holds("kim-12", 5.0)
-    assert "whole steps: undecided, 1.14 (0.957 – 1.35)" in answer.why
+    assert "whole steps: undecided, " in answer.why
+    assert "(0.957 – 1.35)" in answer.why
 
 
 def test_small_kernels_are_compared_in_the_papers_frameworks_at_equal_threads() -> None:
