@@ -80,11 +80,11 @@ def _lines(answer: Tuned, samples: str) -> Iterator[str]:
         yield f"       {default}{_rates(answer.default, samples)}{f'; {rounds}' if answer.finals else ''}"
         for final in answer.finals:
             if answer.is_at_asked_batch(final.setup) and not final.is_default and not isinstance(final.ratio, Absent):
-                yield f"       {in_words(final.ratio)} the default: {words_of(final.setup)}"
+                yield f"       {answer.gain_in_words(final.ratio)}: {words_of(final.setup)}"
         yield from _batch_lines(answer, samples)
         return
     yield f"best   {words_of(answer.best.setup)}"
-    gain = answer.ratio.reason if isinstance(answer.ratio, Absent) else f"{in_words(answer.ratio)} the default"
+    gain = answer.ratio.reason if isinstance(answer.ratio, Absent) else answer.gain_in_words(answer.ratio)
     yield f"       {_rates(answer.best, samples)}, {gain}; {rounds}"
     for setup in answer.also_within:
         yield f"       also within 2 %: {words_of(setup)}"
@@ -105,7 +105,7 @@ def _batch_lines(answer: Tuned, samples: str) -> Iterator[str]:
     if isinstance(free, Absent):
         yield f"batch  free: {free.reason}"
         return
-    gain = "" if isinstance(free.ratio, Absent) else f", {in_words(free.ratio)} the default"
+    gain = "" if isinstance(free.ratio, Absent) else f", {answer.gain_in_words(free.ratio)}"
     yield f"batch  free: {words_of(free.best.setup)} gives {_rates(free.best, samples)}{gain}"
     fewer = f"{digits(free.updates_per_epoch_ratio)} times as many updates per epoch"
     yield f"       but it is other training: {fewer}, and convergence was not measured"
@@ -154,8 +154,12 @@ def _why_lines(answer: Tuned) -> Iterator[str]:
         parts = f"added {_effect(each.added)}, removed {_effect(each.removed)}"
         yield f"{head}{each.axis:{width}}  {digits(each.contribution.median):>5}x {drawn:{_BAR}}  {parts}"
         head = "       "
-    if not isinstance(answer.together, Absent) and len(answer.why) > 1:
+    # The shares of two changes make up the whole gain by how they are defined.
+    if not isinstance(answer.together, Absent) and len(answer.why) > 2:
         yield f"{head}{'together':{width}}  {digits(answer.together.median):>5}x"
+    if (combined := answer.in_combination) is not None and not isinstance(answer.ratio, Absent):
+        alone = digits(answer.ratio.median / combined)
+        yield f"       added one by one they would make {alone}x; in combination {digits(combined)}x that"
     no_effect = ", ".join(each.axis for each in answer.no_effect) or "–"
     yield f"       no effect: {no_effect}    not decided: {', '.join(answer.not_decided) or '–'}"
 

@@ -196,8 +196,7 @@ def _answer(found: Tuned, samples: str) -> str:
             undecided = f"Nothing is decided{here}: other setups may be better, but these finals do not show it."
             return f"{undecided} The default, {default}"
         return f"Stay with the default, {default} Nothing better was shown{here}."
-    what = "" if found.objective.name == "throughput" else f" in {_WHAT[found.objective.name]}"
-    gain = found.ratio.reason if isinstance(found.ratio, Absent) else f"{times(found.ratio)} the default{what}"
+    gain = found.ratio.reason if isinstance(found.ratio, Absent) else found.gain_in_words(found.ratio)
     given_up = f" Given up: {found.given_up}." if found.given_up else " Nothing was given up."
     return f"Use {setup_words(found.best.setup)}: {rates(found.best, samples)}, {gain}.{given_up}"
 

@@ -129,8 +129,11 @@ def _why(found: Tuned) -> Iterator[str]:
             f"{each.axis}={each.best} instead of {each.default}: {times(each.contribution)}; "
             f"added to the default {_effect(each.added)}, removed from the best {_effect(each.removed)}."
         )
-    if found.why and isinstance(found.together, Quantity):
+    if len(found.why) > 2 and isinstance(found.together, Quantity):
         yield f"Together, beyond these parts: {times(found.together)}."
+    if (combined := found.in_combination) is not None and isinstance(found.ratio, Quantity):
+        alone = digits(found.ratio.median / combined)
+        yield f"Added one by one they would make {alone}x; in combination it is {digits(combined)}x that."
 
 
 def _effect(effect: AxisRatio | Absent) -> str:
@@ -167,7 +170,7 @@ def _batch_free(found: Tuned, samples: str) -> str:
     free = found.batch_free
     if isinstance(free, Absent):
         return f"With a free batch: {free.reason}." if found.has_free_batch else ""
-    gain = "" if isinstance(free.ratio, Absent) else f", {times(free.ratio)} the default"
+    gain = "" if isinstance(free.ratio, Absent) else f", {found.gain_in_words(free.ratio)}"
     return (
         f"With a free batch, {setup_words(free.best.setup)} gives {rates(free.best, samples)}{gain}. But it is other "
         f"training: {digits(free.updates_per_epoch_ratio)} times as many updates for as many samples, and convergence "

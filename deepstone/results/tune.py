@@ -18,8 +18,9 @@ from deepstone.absent import Absent
 from deepstone.results.parts import AtLeast0, Count, Number, OrAbsent, Part, Positive, RunId, SomeText, Table, Value
 from deepstone.results.quantity import Quantity
 from deepstone.results.sameness import Comparable
-from deepstone.units import bytes_, seconds
+from deepstone.units import bytes_, digits, seconds
 
+_NOTEWORTHY: Final = 1.05  # times what changes bring one by one: less is within what the looks can tell
 LookKind: TypeAlias = Literal["start", "search", "sentinel", "repeat", "final", "explain"]
 LOOK_KINDS: Final[tuple[LookKind, ...]] = ("start", "search", "sentinel", "repeat", "final", "explain")
 ObjectiveName: TypeAlias = Literal["throughput", "energy", "memory"]
@@ -349,6 +350,26 @@ class Tuned(Part, frozen=True, kw_only=True):
             return f"{self.rounds} round{'' if self.rounds == 1 else 's'}"
         return f"{self.rounds} of {self.planned_rounds} rounds (the time was over)"
 
+    def gain_in_words(self, ratio: Quantity) -> str:
+        """Say a ratio of what is sought as `2.34x (2.24 – 2.45) the default`. Memory is to be small: less of it is
+        below 1 for a reader."""
+        if self.objective.name == "memory":
+            return f"{_times(ratio.inverse(1.0))} the memory of the default"
+        return f"{_times(ratio)} the {'samples per joule of the ' if self.objective.name == 'energy' else ''}default"
+
+    @property
+    def in_combination(self) -> float | None:
+        """The gain over the product of what each change brings alone, where both differ; None if they do not, if there
+        is one change, or if something was not measured."""
+        added = [each.added for each in self.why]
+        if len(added) < 2 or isinstance(self.ratio, Absent):
+            return None
+        alone = [each.ratio.median for each in added if not isinstance(each, Absent) and not each.estimated]
+        if len(alone) < len(added):
+            return None
+        combined = self.ratio.median / math.prod(alone)
+        return combined if abs(math.log(combined)) > math.log(_NOTEWORTHY) else None
+
     @property
     def is_better(self) -> bool:
         """Whether a setup is shown to be better than the default. If that does not run within the limits, any setup
@@ -385,6 +406,10 @@ class Tuned(Part, frozen=True, kw_only=True):
             return ""
         power_w = speed.median / energy.median
         return f"{power_w:.0f} W, {most['power']:g} W allowed" if power_w > most.get("power", math.inf) else ""
+
+
+def _times(ratio: Quantity) -> str:
+    return f"{digits(ratio.median)}x ({ratio.span_in_words(digits)})"
 
 
 def refused_runs(searches: Iterable[Tuned | TuneLog]) -> dict[str, str]:
