@@ -37,7 +37,7 @@ from deepstone.tuner.space import Point, Space, excluded_in_order
 from deepstone.tuner.wanted import Wanted
 
 _NOTHING_BETTER: Final = Absent("nothing is shown to be better than the default")
-_TIME_OVER: Final = Absent("not measured: the time was over")
+TIME_OVER: Final = Absent("not measured: the time was over")
 
 
 class Found(Struct, frozen=True, kw_only=True):
@@ -119,7 +119,9 @@ def _no_default(found: Found) -> Absent:
         if broken := found.wanted.broken_limit(look):
             return Absent(f"the default breaks a limit ({broken}), {nothing}")
     failed = next((look.samples_per_s for look in looks if isinstance(look.samples_per_s, Absent)), None)
-    return Absent(f"the default does not run{'' if failed is None else f' ({failed.reason})'}, {nothing}")
+    has_run = any(not isinstance(look.samples_per_s, Absent) for look in looks)
+    what = "was not measured in a whole round of the finals" if has_run else "does not run"
+    return Absent(f"the default {what}{'' if failed is None else f' ({failed.reason})'}, {nothing}")
 
 
 def _batch_free(found: Found) -> BatchFree | Absent:
@@ -170,7 +172,7 @@ def _finalist(found: Found, point: Point) -> Finalist:
         samples_per_j=_across(found, counted, _efficiency),
         peak_bytes=_largest([look.peak_bytes for look in looks]),
         ratio=Absent("it failed in a round, or the time was over") if ratio is None else ratio,
-        rounds=[by_round.get(number, _TIME_OVER) for number in range(1, found.contest.rounds + 1)],
+        rounds=[by_round.get(number, TIME_OVER) for number in range(1, found.contest.rounds + 1)],
         runs=[look.run for look in looks if look.run is not None],
         is_default=is_default,
         is_best=point == found.judged.best,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from statistics import median
 from typing import Final
 
 from msgspec.structs import replace
@@ -15,9 +16,11 @@ from deepstone.measure.ratios import LEAST_DIFFERENCE
 from deepstone.results.tune import NOT_THE_SAME, Tuned, TuneLog
 from deepstone.setups.axes import Value
 from deepstone.store.store import Store
-from deepstone.tuner.answer import words_of
+from deepstone.tuner.answer import TIME_OVER, words_of
 
 _TOLD: Final = 3  # refused setups that are named
+_UNEVEN: Final = 1.3  # times the others: what one round of the finals, or the whole search, may differ unsaid
+_FEWEST: Final = 3  # rounds of which one can be told from the others
 
 
 def with_doubt_of_limits(answer: Tuned) -> Tuned:
@@ -48,6 +51,56 @@ def beaten_without(answer: Tuned) -> list[str]:
         if not isinstance(removed := why.removed, Absent)
         and not removed.estimated
         and removed.ratio.median < 1 / (1 + LEAST_DIFFERENCE)
+    ]
+
+
+def uneven_rounds(answer: Tuned) -> list[str]:
+    """Finalists of which one round tells something else than the others: something disturbed a launch."""
+    default = next((final for final in answer.finals if final.is_default), None)
+    found: list[str] = []
+    for final in answer.finals:
+        if default is None or final.is_default:
+            continue
+        ratios = {
+            number: ours / base
+            for number, (ours, base) in enumerate(zip(final.rounds, default.rounds, strict=False), start=1)
+            if not isinstance(ours, Absent) and not isinstance(base, Absent)
+        }
+        if len(ratios) < _FEWEST:
+            continue
+        middle = median(ratios.values())
+        worst = max(ratios, key=lambda number: abs(math.log(ratios[number] / middle)))
+        if abs(math.log(ratios[worst] / middle)) > math.log(_UNEVEN):
+            found.append(
+                f"something disturbed round {worst} of the finals: there {words_of(final.setup)} has "
+                f"{ratios[worst]:.3g}x the speed of the default, in the middle round {middle:.3g}x; the interval "
+                "includes that round"
+            )
+    return found
+
+
+def other_machine_state(answer: Tuned) -> list[str]:
+    """Finalists whose gain in the finals is far from that in the search: the machine was not the same."""
+    found: list[str] = []
+    for final in answer.finals:
+        in_finals, in_search = (_gain(answer, final.setup, is_final) for is_final in (True, False))
+        if final.is_default or in_finals is None or in_search is None:
+            continue
+        if abs(in_finals - in_search) > math.log(_UNEVEN):
+            found.append(
+                f"{words_of(final.setup)} has {math.exp(in_finals):.3g}x the speed of the default in the finals, and "
+                f"had {math.exp(in_search):.3g}x in the search: the machine was not the same; compare them once more"
+            )
+    return found
+
+
+def failed_finalists(answer: Tuned) -> list[str]:
+    """Finalists that ran in the search and failed in the finals."""
+    return [
+        f"{words_of(final.setup)} failed in round {number} of the finals: {speed.reason}"
+        for final in answer.finals
+        for number, speed in list(enumerate(final.rounds, start=1))[: answer.rounds]
+        if isinstance(speed, Absent) and speed != TIME_OVER
     ]
 
 

@@ -73,6 +73,10 @@ class Looks(Struct, frozen=True, kw_only=True):
             for look, at in self.points()
         )
 
+    def failed_in_finals(self) -> bool:
+        """Whether a finalist, which ran in the search, failed: that decides nothing about it."""
+        return any(look.kind == "final" and look.outcome != "ok" for look, _ in self.points())
+
     def fit(
         self,
         fit: Callable[[list[Point], list[float], list[float]], None],

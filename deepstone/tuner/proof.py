@@ -100,6 +100,8 @@ class Proof:
         if self.level == "any" or there == self._space.default:
             return False
         same = self.checked.get(there)
+        if self.level == "exact":  # who asks for that wants a proof of every change
+            return same is None or not same.ok
         if same is None:  # it was not to be checked: at the batch that was asked for it cannot run
             default = self.workload.job(self._space.default)
             return any(each != "order" for each in altered(default, self.workload.job(there)))

@@ -38,7 +38,10 @@ from deepstone.tuner.doubts import (
     beaten_without,
     compiled_unevenly,
     doubts_of_runs,
+    failed_finalists,
+    other_machine_state,
     refused_launches,
+    uneven_rounds,
     with_doubt_of_limits,
 )
 from deepstone.tuner.explain import Explainer
@@ -217,6 +220,8 @@ class Tuner:
             share = FINALS_SHARE * (1 if self.search.is_starting else self.search.winners)
             least_s = min(self.search.least_finals_s(), share * self.wanted.budget_s)
             ask = self.search.next(self.left_s - least_s - self._check_s)
+            if ask is None and len({seen.point for seen in self.search.seen}) == 1:
+                ask = self.search.next(self.left_s)  # a look without finals tells more than none
             if ask is None:
                 return
             self._search_look(ask.kind, ask.point)
@@ -453,13 +458,16 @@ class Tuner:
             and not (self.proof.is_missing(point) and (all_checked or self.proof.is_refused(point)))
         ]
         looks.fit(self.search.model.fit, without=("explain",))
-        return judge(
+        judged = judge(
             among,
             list(looks.rounds(contest).values()),
             changes=lambda point: len(self._space.changed(point)),
             expected=lambda point: float(self.search.model.predict([point]).mean[0]),
             spread=looks.spread(),
         )
+        if judged.answer == "nothing better" and looks.failed_in_finals():
+            return replace(judged, answer="not separable")
+        return judged
 
     # The explanation
 
@@ -525,7 +533,9 @@ class Tuner:
         about_search = [
             *self._too_short(contest),
             *beaten_without(answer),
-            *(compiled_unevenly(answer) if self._quick_starts.keeps_programs else []),
+            *uneven_rounds(answer),
+            *failed_finalists(answer),
+            *(compiled_unevenly if self._quick_starts.keeps_programs else other_machine_state)(answer),
             *self.proof.doubts(contest.points),
             *refused_launches(self.log),
         ]

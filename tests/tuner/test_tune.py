@@ -165,6 +165,66 @@ def test_a_default_that_fails_does_not_end_it(tmp_path: Path) -> None:
     assert isinstance(answer.default.samples_per_s, Absent)
 
 
+def test_a_default_that_ran_before_and_fails_in_the_finals_is_no_default_that_does_not_run(tmp_path: Path) -> None:
+    launches = 0
+
+    def fails_later(setup: Mapping[str, Value]) -> float | str:
+        nonlocal launches
+        launches += setup == {"framework": "fake"}
+        return "it hung" if launches > 4 and setup == {"framework": "fake"} else speed(setup)
+
+    answer = a_tuner(Scripted(space=a_space(), speed=fails_later), tmp_path, THROUGHPUT).tune()
+    assert isinstance(answer.ratio, Absent)
+    assert "does not run" not in answer.ratio.reason
+    assert "it hung" in answer.ratio.reason
+
+
+def test_finalists_that_all_fail_in_the_finals_leave_it_undecided(tmp_path: Path) -> None:
+    seen: set[str] = set()
+
+    def fails_again(setup: Mapping[str, Value]) -> float | str:
+        is_new = str(setup) not in seen
+        seen.add(str(setup))
+        return speed(setup) if is_new or setup == {"framework": "fake"} else "it hung"
+
+    answer = a_tuner(Scripted(space=a_space(), speed=fails_again), tmp_path, THROUGHPUT).tune()
+    assert answer.answer == "not separable"
+    assert any("it hung" in doubt for doubt in answer.doubts)
+
+
+@pytest.mark.parametrize("is_proven", [True, False])
+def test_who_asks_for_exact_gets_nothing_unproven(tmp_path: Path, is_proven: bool) -> None:
+    """Not even a setup that changes only the order of operations, which the first steps of every run speak for."""
+
+    def runs_out_of_time(
+        default: Any, candidates: Any, level: Any, *, deadline_s: float, spares: Any = None, on_progress: Any = None
+    ) -> Any:
+        found = all_the_same(default, candidates, level, deadline_s=deadline_s)
+        return {
+            name: replace(same, ok=is_proven, alters=["order"], why_not="" if is_proven else "the time ran out")
+            for name, same in found.items()
+        }
+
+    space = a_space({"precision": ["auto"]})
+    answer = a_tuner(
+        Scripted(space=space, speed=speed), tmp_path, replace(THROUGHPUT, level="exact"), check=runs_out_of_time
+    ).tune()
+    if is_proven:
+        assert (answer.answer, answer.best.setup["layout"]) == ("better", "nhwc")
+    else:
+        assert answer.answer != "better"
+        assert any("the time ran out" in doubt for doubt in answer.doubts)
+
+
+def test_a_slow_default_leaves_time_for_another_look(tmp_path: Path) -> None:
+    """Its launch took more than a quarter of the time, so finals as they should be do not fit."""
+    scripted = Scripted(space=a_space(), speed=speed, took_s=lambda _setup: 11.0)
+    scripted.advised = ({"framework": "fake", "layout": "nhwc", "precision": "bf16-mixed"},)
+    answer = a_tuner(scripted, tmp_path, replace_budget(40.0)).tune()
+    assert len({str(setup) for setup in scripted.asked}) > 1
+    assert answer.budget.spent_s <= 1.2 * 40
+
+
 def test_if_nothing_runs_it_says_so_before_the_time_is_over(tmp_path: Path) -> None:
     scripted = Scripted(space=a_space(), speed=lambda _setup: "no memory")
     answer = a_tuner(scripted, tmp_path, THROUGHPUT).tune()

@@ -1,0 +1,80 @@
+"""What makes the answer of a search less sure is said, and what it says is what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+from tune_example import tuned
+
+from deepstone.absent import Absent
+from deepstone.results.quantity import Quantity
+from deepstone.results.tune import Finalist, Tuned, TuneObjective
+from deepstone.tuner.doubts import failed_finalists, other_machine_state, uneven_rounds
+
+
+def with_rounds(default: Sequence[float], best: Sequence[float | Absent]) -> Tuned:
+    answer = tuned()
+    finals = [
+        replace(final, rounds=list(default) if final.is_default else list(best))
+        for final in answer.finals
+        if final.is_default or final.is_best
+    ]
+    return replace(answer, finals=finals, rounds=len(default))
+
+
+def speeds_in_search(answer: Tuned, finalist: Finalist, times: float) -> Tuned:
+    looks = [
+        replace(look, samples_per_s=look.samples_per_s * times)
+        if look.kind != "final" and look.setup == finalist.setup and not isinstance(look.samples_per_s, Absent)
+        else look
+        for look in answer.looks
+    ]
+    return replace(answer, looks=looks)
+
+
+def test_a_disturbed_round_is_told() -> None:
+    assert uneven_rounds(with_rounds([40.0, 41.0, 40.0], [103.0, 102.0, 104.0])) == []
+    [doubt] = uneven_rounds(with_rounds([40.3, 23.1, 39.9], [103.0, 102.0, 102.0]))
+    assert "round 2" in doubt
+    assert "4.42x" in doubt
+    assert "2.56x" in doubt
+
+
+def test_of_two_rounds_nobody_can_tell_which_was_disturbed() -> None:
+    assert uneven_rounds(with_rounds([40.0, 23.0], [103.0, 102.0])) == []
+
+
+def test_a_finalist_that_failed_in_the_finals_is_told() -> None:
+    answer = with_rounds([40.0, 41.0, 40.0], [103.0, Absent("timeout: it hung"), 104.0])
+    [doubt] = failed_finalists(answer)
+    assert "round 2" in doubt
+    assert "it hung" in doubt
+    assert failed_finalists(tuned()) == []
+
+
+def test_finals_that_contradict_the_search_are_told() -> None:
+    answer = tuned()
+    best = next(final for final in answer.finals if final.is_best)
+    assert other_machine_state(answer) == []
+    [doubt] = other_machine_state(speeds_in_search(answer, best, 0.5))
+    assert "in the search" in doubt
+
+
+def test_a_gain_says_what_it_is_a_gain_of() -> None:
+    """Eight hundredths less memory are no 1.08 times of anything that is read as speed."""
+    ratio = Quantity.of(median=1.08, low=1.04, high=1.12, n=3)
+    answer = tuned()
+    assert answer.gain_in_words(ratio) == "1.08x (1.04 – 1.12) the default"
+    of_memory = replace(answer, objective=TuneObjective(name="memory")).gain_in_words(ratio)
+    assert of_memory == "0.926x (0.893 – 0.962) the memory of the default"
+    of_energy = replace(answer, objective=TuneObjective(name="energy")).gain_in_words(ratio)
+    assert "joule" in of_energy
+
+
+def test_changes_that_need_each_other_are_told() -> None:
+    """Alone 2.7x and 1.7x, which is 4.59x; the finals have 7.08x."""
+    answer = tuned()
+    assert answer.in_combination is not None
+    assert round(answer.in_combination, 2) == 1.54
+    assert replace(answer, why=answer.why[:1]).in_combination is None
