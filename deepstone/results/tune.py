@@ -359,10 +359,10 @@ class Tuned(Part, frozen=True, kw_only=True):
 
     @property
     def in_combination(self) -> float | None:
-        """The gain over the product of what each change brings alone, where both differ; None if they do not, if there
-        is one change, or if something was not measured."""
+        """Of two changes, whose shares make up the whole gain by definition: the gain over the product of what each
+        brings alone. None if it is no different, if there are more or fewer changes, or if one was not measured."""
         added = [each.added for each in self.why]
-        if len(added) < 2 or isinstance(self.ratio, Absent):
+        if len(added) != 2 or isinstance(self.ratio, Absent):
             return None
         alone = [each.ratio.median for each in added if not isinstance(each, Absent) and not each.estimated]
         if len(alone) < len(added):
