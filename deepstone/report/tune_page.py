@@ -19,7 +19,7 @@ from deepstone.report.search import rates, samples_of, search_of, times
 from deepstone.results.findings import Finding
 from deepstone.results.parts import Value
 from deepstone.results.quantity import Quantity
-from deepstone.results.tune import AxisRatio, SameLevel, SameSetup, SameTraining, Tuned
+from deepstone.results.tune import AxisRatio, SameLevel, SameSetup, Tuned
 from deepstone.units import bytes_, digits, percent, seconds
 
 
@@ -69,7 +69,7 @@ def tune_page(finding: Finding) -> TunePage:
         advice=search.advice,
         how=_how(found),
         same_lead=search.same,
-        same=_same_rows(found.same),
+        same=_same_rows(found),
         why=tuple(_why(found)),
         no_effect=tuple(_no_effect(found)),
         not_decided=tuple(found.not_decided),
@@ -104,22 +104,26 @@ def _how(found: Tuned) -> str:
     return f"{rounds}{noise}"
 
 
-def _same_rows(same: SameTraining | Absent) -> tuple[SameRow, ...]:
-    return () if isinstance(same, Absent) else tuple(_same_row(each, same.level) for each in same.setups)
+def _same_rows(found: Tuned) -> tuple[SameRow, ...]:
+    same = found.same
+    if isinstance(same, Absent):
+        return ()
+    told = next((each.rounding for each in same.setups if each.setup == found.best.setup), None)
+    return tuple(_same_row(each, same.level, told) for each in same.setups)
 
 
-def _same_row(each: SameSetup, level: SameLevel) -> SameRow:
+def _same_row(each: SameSetup, level: SameLevel, told_rounding: float | None) -> SameRow:
+    """`told_rounding`: what rounding does, as the text above the table says it."""
     measures = (each.gradient, each.update, each.loss)
     cells = tuple("" if isinstance(measure, Absent) else measure.in_words(level) for measure in measures)
     # What the cells say is not said again.
     shown = [cell for cell in cells if cell]
     notes = [part for part in each.why_not.split("; ") if part and not any(cell in part for cell in shown)]
     notes += [f"given up: {each.given_up}"] if each.given_up else []
-    if each.rounding is not None:
+    if each.rounding is not None and each.rounding != told_rounding:
         notes.append(f"rounding the default's weights alone changes gradients by {percent(each.rounding)} of that")
     if each.batch is not None and each.steps is not None:
-        fewer = f": for want of time {each.reduced}" if each.reduced else ""
-        notes.append(f"{each.steps} steps, batch {each.batch}{fewer}")
+        notes.append(f"for want of time {each.reduced}" if each.reduced else f"{each.steps} steps, batch {each.batch}")
     return SameRow(setup=setup_words(each.setup), verdict=each.verdict, cells=cells, note="; ".join(notes))
 
 
@@ -160,7 +164,8 @@ def _bound(found: Tuned) -> Iterator[tuple[str, str]]:
         yield "held back by power", held
     lost, label = bound.most_lost, "most time lost in"
     if isinstance(lost, Absent):
-        yield label, lost.reason
+        if lost != share:  # one reason is told once
+            yield label, lost.reason
     elif lost:
         more = "" if bound.layers is None else f"; `deepstone results show {bound.layers}` has all layers"
         yield label, f"{', '.join(each.in_words() for each in lost)}; beyond what the ceilings allow{more}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from deepstone.report.bar_places import Piece, RowSize, bars_scale, pieces, whiskers, words_behind
@@ -34,10 +35,10 @@ _ROW_PX: Final = RowSize(bar=13, single_bar=17, between_rows=7)
 _POINT_PX: Final = 10
 _BEHIND_PX: Final = 6
 _WORDS_ROOM: Final = 32
-_SETTING_ROOM: Final = 60
+_SETTING_ROOM: Final = 44  # on each of two lines
 _LINE_PX: Final = 14
 _GAP_PX: Final = 6
-_LINES: Final = 3  # of a narrow label: a setup of three axes
+_LINES: Final = 4  # of a narrow label: a setup of four axes
 
 
 def bars_plot(bars: BarChart) -> Plot:
@@ -45,8 +46,9 @@ def bars_plot(bars: BarChart) -> Plot:
     used = used_series(bars)
     behind = words_behind(bars)
     names = [row.label for row in bars.rows]
-    narrow = _narrow_labels(bars)
-    most_lines = max((len(label) for label in narrow), default=1)
+    wide = _labels(bars, names, LABEL_ROOM, _SETTING_ROOM, 2)
+    narrow = _labels(bars, names, NARROW_LABEL_ROOM, NARROW_LABEL_ROOM, _LINES)
+    most_lines = max((len(label) for label in (*wide, *narrow)), default=1)
     # Whiskers are above all bars, because a bar would cover those of the one before it.
     lying = whiskers(bars)
     return Plot(
@@ -74,7 +76,7 @@ def bars_plot(bars: BarChart) -> Plot:
             margin=ROWS_MARGIN,
             reference=bars.reference,
             height_px=len(names) * _row_px(bars, most_lines) + ROWS_MARGIN.height_px,
-            labels=labels(names, _SETTING_ROOM if _has_bar_labels(bars) else LABEL_ROOM),
+            labels=wide,
             narrow_labels=narrow,
         ),
     )
@@ -85,16 +87,11 @@ def _row_px(bars: BarChart, most_lines: int) -> int:
     return needed if most_lines == 1 else max(needed, _GAP_PX + most_lines * _LINE_PX)
 
 
-def _has_bar_labels(bars: BarChart) -> bool:
-    """Whether rows have long names, such as setups, rather than layers in their order."""
-    return any(row.bar_labels for row in bars.rows)
-
-
-def _narrow_labels(bars: BarChart) -> tuple[Texts, ...]:
-    names = [row.label for row in bars.rows]
-    if not _has_bar_labels(bars):
-        return labels(names, NARROW_LABEL_ROOM)
-    return tuple(lines(*wrapped_name(name, NARROW_LABEL_ROOM, _LINES)) for name in names)
+def _labels(bars: BarChart, names: Sequence[str], room: int, setting_room: int, most_lines: int) -> tuple[Texts, ...]:
+    """Layers are one line each. Rows with words behind their bars have long names, such as setups, which wrap."""
+    if not any(row.bar_labels for row in bars.rows):
+        return labels(names, room)
+    return tuple(lines(*wrapped_name(name, setting_room, most_lines)) for name in names)
 
 
 def _mark(bars: BarChart, series: Series, piece: Piece) -> Box | Dot:
