@@ -32,14 +32,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from tune_table import Table
 
-from deepstone.exchange.load import load_model
-from deepstone.results.advice import MatrixUnits
 from deepstone.setups.axes import AXES, Value
-from deepstone.setups.request import parse_words
 from deepstone.setups.tuning import Facts, Tuning
 from deepstone.tuner.advice import starts
 from deepstone.tuner.evidence import rules_from, tables
-from deepstone.tuner.facts import facts_of
 from deepstone.tuner.finals import FEWEST_ROUNDS, Spread, judge, plan_finals
 from deepstone.tuner.published import published_records
 from deepstone.tuner.search import Search, Seen
@@ -142,27 +138,13 @@ def _advised(table: Table) -> tuple[dict[str, Value], ...]:
         return ()
     key = json.dumps([table.head["model"], table.head["words"]])
     if key not in _ADVISED:
-        model, choices = load_model(table.head["model"]), parse_words(table.head["words"])
-        others = [each for each in tables(published_records(RECORDS)) if each.model != model.name]
-        facts = facts_of(
-            model.graph,
-            device="gpu" if table.facts.device == "gpu" else "cpu",
-            phase="train",
-            batch=int(choices["batch"][0]),
-            cores=table.facts.cores,
-            matrix_units=_matrix_units(table.facts),
-        )
-        _ADVISED[key] = tuple(dict(setup) for setup in starts(facts, model=model.name, rules=rules_from(others)))
+        facts, model = table.advice_facts(), table.head["model"]
+        others = [each for each in tables(published_records(RECORDS)) if each.model != model]
+        _ADVISED[key] = tuple(dict(setup) for setup in starts(facts, model=model, rules=rules_from(others)))
     return _ADVISED[key]
 
 
 _ADVISED: dict[str, tuple[dict[str, Value], ...]] = {}
-
-
-def _matrix_units(facts: Facts) -> MatrixUnits:
-    if facts.device == "gpu" or any("bf16" in isa for isa in facts.isa):
-        return "bf16"
-    return "amx" if any("amx" in isa for isa in facts.isa) else "none"
 
 
 def _median_s(rounds: list[dict[str, Any]]) -> float:

@@ -27,11 +27,16 @@ from pathlib import Path
 from typing import Any
 
 from deepstone.durable import write_whole
+from deepstone.exchange.load import load_model
+from deepstone.results.advice import Facts as AdviceFacts
+from deepstone.results.advice import MatrixUnits
 from deepstone.runner.scratch import scratch_folder
 from deepstone.runner.standby import Standby
 from deepstone.setups.axes import AUTO, Value, cpu_list
+from deepstone.setups.request import parse_words
 from deepstone.setups.tuning import Facts, meaning_of_auto
 from deepstone.store.store import Store
+from deepstone.tuner.facts import facts_of
 from deepstone.tuner.quick_starts import NO_QUICK_STARTS, QuickStarts, quick_starts
 from deepstone.tuner.space import Point, SearchAxis
 
@@ -74,6 +79,24 @@ class Table:
 
     def speeds(self, point: Point) -> list[float]:
         return [each["samples_per_s"] for each in self.rounds[point] if "samples_per_s" in each]
+
+    def advice_facts(self) -> AdviceFacts:
+        """What the rules of advice ask about."""
+        choices = parse_words(self.head["words"])
+        return facts_of(
+            load_model(self.head["model"]).graph,
+            device="gpu" if self.facts.device == "gpu" else "cpu",
+            phase="train",
+            batch=int(choices["batch"][0]),
+            cores=self.facts.cores,
+            matrix_units=self._matrix_units,
+        )
+
+    @property
+    def _matrix_units(self) -> MatrixUnits:
+        if self.facts.device == "gpu" or any("bf16" in isa for isa in self.facts.isa):
+            return "bf16"
+        return "amx" if any("amx" in isa for isa in self.facts.isa) else "none"
 
     def to_json(self) -> dict[str, Any]:
         return {
