@@ -30,7 +30,7 @@ from deepstone.checks.first_steps import FirstSteps, Values
 from deepstone.results.tune import OTHER_DATA, SameMeasure
 
 ALLOWED: Final = 0.1  # of what other data change
-ALLOWED_LOSS: Final = 1.0  # of the spread of losses over batches
+ALLOWED_LOSS: Final = 1.0  # of the spread of losses over batches; where the loss is all there is, a tenth
 ALLOWED_OVER_ROUNDING: Final = 4.0  # times what rounding the weights alone changes: activations are rounded too
 ALLOWED_SIZE: Final = 2.0  # how much larger or smaller an array may be, where rounding decides its direction
 # An array that other data change by less than this share of the largest such change is compared with that share: the
@@ -104,7 +104,7 @@ def closeness(
     gradients = list(_from_default(candidate.gradients, first.gradients, other.gradients, _of(rounded, _gradients)))
     return Closeness(
         gradient=_worst(gradients, "this phase computes no gradient"),
-        loss=_loss(baseline, candidate, rounded),
+        loss=_loss(baseline, candidate, rounded, allowed=ALLOWED_LOSS if gradients else ALLOWED),
         update=_worst(_updates(baseline, candidate, rounded, narrow=narrow_state), "this phase has no update"),
         sizes=tuple(_other_sizes(baseline, candidate)) if rounded is not None else (),
     )
@@ -223,7 +223,9 @@ def _measure(value: float, tolerance: float, within: str, where: str | None = No
     return SameMeasure(value=limited, tolerance=min(tolerance, _MOST), where=where, within=within)
 
 
-def _loss(baseline: Baseline, candidate: FirstSteps, rounded: FirstSteps | None) -> SameMeasure | Absent:
+def _loss(
+    baseline: Baseline, candidate: FirstSteps, rounded: FirstSteps | None, *, allowed: float
+) -> SameMeasure | Absent:
     first = baseline.batches[0]
     if len(candidate.losses) != len(first.losses):
         return Absent("the two sides did not run as many steps")
@@ -232,7 +234,7 @@ def _loss(baseline: Baseline, candidate: FirstSteps, rounded: FirstSteps | None)
     by_rounding = 0.0
     if rounded is not None and len(rounded.losses) == len(first.losses):
         by_rounding = _share(_furthest(rounded.losses, losses[0]), spread)
-    tolerance = max(ALLOWED_LOSS, ALLOWED_OVER_ROUNDING * by_rounding) if math.isfinite(by_rounding) else ALLOWED_LOSS
+    tolerance = max(allowed, ALLOWED_OVER_ROUNDING * by_rounding) if math.isfinite(by_rounding) else allowed
     return _measure(_share(_furthest(candidate.losses, losses[0]), spread), tolerance, _SPREAD)
 
 

@@ -47,8 +47,8 @@ from deepstone.runner.conversation import JobFailed, Spares
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import OnProgress, no_progress
 from deepstone.runner.team import Talk, talking_to
-from deepstone.setups.axes import AXES
-from deepstone.setups.tuning import Alters, Facts, NotTuned
+from deepstone.setups.axes import AUTO, AXES
+from deepstone.setups.tuning import Alters, Facts, NotTuned, meaning_of_auto
 from deepstone.setups.world import Parts
 
 BATCHES: Final = 3  # on which the default runs
@@ -123,10 +123,19 @@ def altered(default: Job, candidate: Job, also: Sequence[Alters] = ()) -> list[A
         found.add(axis.tuning.alters(candidate.request[name], facts))
     if candidate.environment != default.environment:
         found.add("order")
+        precisions = (_planned_precision(job, facts) for job in (candidate, default))
+        if _is_coarser(*precisions):
+            found.add("rounding")
     if not is_equivalent(candidate):
         found.add("state")
     order: tuple[Alters, ...] = ("order", "rounding", "state", "batch")
     return [each for each in order if each in found]
+
+
+def _planned_precision(job: Job, facts: Facts) -> str:
+    """As asked for, or what `auto` is known to be in its framework: on a GPU JAX takes TF32 for more than torch."""
+    asked = str(job.request["precision"])
+    return asked if asked != AUTO else str(meaning_of_auto(job.environment.framework, facts).get("precision", AUTO))
 
 
 def _as_checked(job: Job) -> Job:

@@ -280,3 +280,17 @@ def test_the_summary_is_about_the_best(close: dict[str, SameSetup]) -> None:
     default = summary("close", [], None)
     assert default.ok
     assert not default.given_up
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "alters"),
+    [
+        ("gpu", "auto", ["order", "rounding"]),
+        ("cpu", "auto", ["order"]),
+    ],
+)
+def test_what_auto_rounds_in_another_framework_is_rounding(device: str, precision: str, alters: list[str]) -> None:
+    """On a GPU JAX takes TF32 for all products, torch for convolutions only: without a check it may not win."""
+    torch = job(device=device)
+    jax = replace(find_environment("torch"), framework="jax")
+    assert altered(torch, job(environment=jax, device=device, precision=precision)) == alters
