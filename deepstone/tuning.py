@@ -144,6 +144,7 @@ def tune(
     )
     task = task_id(answer.KIND, default.identity, "")
     stored = opened.findings.add(storable_finding(finding, default, task=task, started_at=log.started_at))
+    tuner.finish()
     return Tuning(found=answer, finding=stored, _workload=workload)
 
 

@@ -333,7 +333,10 @@ def _tuned(
                 command=list(command),
                 content=answer,
             )
-            return stored.keep(found, default, started_at=log.started_at, say=bar.say)
+            kept = stored.keep(found, default, started_at=log.started_at, say=bar.say)
+            if not stored.failed:
+                tuner.finish()
+            return kept
     except Stopped as stopped:
         stopped.kept = f"every look is stored; go on with: {shlex.join(again)}"
         raise

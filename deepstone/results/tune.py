@@ -400,12 +400,21 @@ class Tuned(Part, frozen=True, kw_only=True):
         """The limit that the default breaks, in words; empty if there is none."""
         most = {limit.name: limit.most for limit in self.limits}
         peak, speed, energy = self.default.peak_bytes, self.default.samples_per_s, self.default.samples_per_j
-        if not isinstance(peak, Absent) and peak > most.get("memory", math.inf):
-            return f"{bytes_(peak)} of memory, {bytes_(most['memory'])} allowed"
-        if isinstance(speed, Absent) or isinstance(energy, Absent):
+        if isinstance(speed, Absent):
             return ""
-        power_w = speed.median / energy.median
-        return f"{power_w:.0f} W, {most['power']:g} W allowed" if power_w > most.get("power", math.inf) else ""
+        if "memory" in most:
+            allowed = f"{bytes_(most['memory'])} allowed"
+            if isinstance(peak, Absent):
+                return f"its memory is not known ({peak.reason}), {allowed}"
+            if peak > most["memory"]:
+                return f"{bytes_(peak)} of memory, {allowed}"
+        if "power" in most:
+            allowed = f"{most['power']:g} W allowed"
+            if isinstance(energy, Absent):
+                return f"its power is not known ({energy.reason}), {allowed}"
+            if (power_w := speed.median / energy.median) > most["power"]:
+                return f"{power_w:.0f} W, {allowed}"
+        return ""
 
 
 def _times(ratio: Quantity) -> str:

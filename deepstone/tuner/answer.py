@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -43,6 +43,7 @@ TIME_OVER: Final = Absent("not measured: the time was over")
 class Found(Struct, frozen=True, kw_only=True):
     """All that an answer is made of. `free`: the finals with setups of any batch. `complete`: of the finals, the rounds
     that were measured to the end. `unproven`: finalists that are not shown to be the same training, and so cannot win.
+    `slow`: those that are slower than the objective allows, the default too.
     """
 
     space: Space
@@ -53,6 +54,7 @@ class Found(Struct, frozen=True, kw_only=True):
     free: Judged
     complete: Sequence[int]
     unproven: Sequence[Point]
+    slow: Collection[Point]
     checked: Mapping[Point, SameSetup]
     explained: Explained | None
     bound: Bound | Absent
@@ -114,6 +116,8 @@ def _same(found: Found) -> SameTraining:
 def _no_default(found: Found) -> Absent:
     """Why a setup is better without a ratio: the default broke a limit, or failed."""
     nothing = "so there is nothing to compare with"
+    if found.space.default in found.slow:
+        return Absent(f"the default is {_slower(found)}, {nothing}")
     looks = list(reversed(_looks(found, found.space.default)))
     for look in looks:
         if broken := found.wanted.broken_limit(look):
@@ -122,6 +126,10 @@ def _no_default(found: Found) -> Absent:
     has_run = any(not isinstance(look.samples_per_s, Absent) for look in looks)
     what = "was not measured in a whole round of the finals" if has_run else "does not run"
     return Absent(f"the default {what}{'' if failed is None else f' ({failed.reason})'}, {nothing}")
+
+
+def _slower(found: Found) -> str:
+    return f"more than {found.wanted.objective.slowdown:g} times slower than the fastest"
 
 
 def _batch_free(found: Found) -> BatchFree | Absent:
@@ -166,6 +174,8 @@ def _finalist(found: Found, point: Point) -> Finalist:
         ratio = Quantity.without_interval(1.0, why="it is the default")
     elif point in found.unproven:
         ratio = Absent("it is not shown to be the same training")
+    elif point in found.slow:
+        ratio = Absent(f"it is {_slower(found)}")
     return Finalist(
         setup=found.space.given(point),
         samples_per_s=_across(found, counted, _speed),

@@ -11,12 +11,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from deepstone.absent import Absent
-from deepstone.errors import StoreError
+from deepstone.errors import StoreError, UsageError
 from deepstone.measure.ratios import LEAST_DIFFERENCE
 from deepstone.results.tune import NOT_THE_SAME, Tuned, TuneLog
 from deepstone.setups.axes import Value
 from deepstone.store.store import Store
-from deepstone.tuner.answer import TIME_OVER, words_of
+from deepstone.tuner.answer import words_of
+from deepstone.tuner.looks import is_cut_off
 
 _TOLD: Final = 3  # refused setups that are named
 _UNEVEN: Final = 1.3  # times the others: what one round of the finals, or the whole search, may differ unsaid
@@ -95,13 +96,18 @@ def other_machine_state(answer: Tuned) -> list[str]:
 
 
 def failed_finalists(answer: Tuned) -> list[str]:
-    """Finalists that ran in the search and failed in the finals."""
-    return [
-        f"{words_of(final.setup)} failed in round {number} of the finals: {speed.reason}"
-        for final in answer.finals
-        for number, speed in list(enumerate(final.rounds, start=1))[: answer.rounds]
-        if isinstance(speed, Absent) and speed != TIME_OVER
-    ]
+    """Launches of the finals that failed, or of which the meters told nothing where they are asked."""
+    needs_energy = answer.objective.name == "energy" or any(limit.name == "power" for limit in answer.limits)
+    found: list[str] = []
+    for look in answer.looks:
+        if look.kind != "final" or is_cut_off(look, answer.budget.asked_s):
+            continue
+        where = f"{words_of(look.setup)} in round {look.round} of the finals"
+        if look.outcome != "ok" and isinstance(look.samples_per_s, Absent):
+            found.append(f"{where} failed: {look.samples_per_s.reason}")
+        elif needs_energy and isinstance(look.samples_per_j, Absent):
+            found.append(f"{where} has no energy: {look.samples_per_j.reason}")
+    return found
 
 
 def compiled_unevenly(answer: Tuned) -> list[str]:
@@ -141,7 +147,7 @@ def doubts_of_runs(store: Store, runs: Sequence[str]) -> list[str]:
     """The doubts about these runs, each once, with how many have it."""
     found: dict[str, list[str]] = {}
     for run in runs:
-        with suppress(StoreError):  # it was deleted meanwhile
+        with suppress(StoreError, UsageError):  # it was deleted meanwhile
             for doubt in store.get(run).doubts:
                 found.setdefault(doubt.code, []).append(doubt.detail)
     return [f"{code} ({len(details)} of {len(runs)} runs): {details[-1]}" for code, details in found.items()]

@@ -140,10 +140,17 @@ def judge(
         point: _ratio([(values[point], values[default]) for values in complete], error=error, spread=spread)
         for point in standing
     }
-    merit = {point: math.log(ratios[point].median) if expected is None else expected(point) for point in standing}
+
+    def is_beaten(point: Point) -> bool:
+        """By the finals alone: what the search expects is no reason to prefer it then."""
+        pairs = ([(values[other], values[point]) for values in complete] for other in standing if other != point)
+        return any(is_above(_ratio(each, error=error, spread=spread)) for each in pairs)
+
+    unbeaten = [point for point in standing if not is_beaten(point)] or standing  # medians may go round in a circle
+    merit = {point: math.log(ratios[point].median) if expected is None else expected(point) for point in unbeaten}
     top = max(merit.values()) - math.log1p(LEAST_DIFFERENCE)
     as_good = sorted(
-        (point for point in standing if merit[point] >= top), key=lambda point: (changes(point), -merit[point])
+        (point for point in merit if merit[point] >= top), key=lambda point: (changes(point), -merit[point])
     )
     shown = [point for point in as_good if is_above(ratios[point])]
     if shown:

@@ -38,19 +38,20 @@ class Looks(Struct, frozen=True, kw_only=True):
     def failed(self) -> set[Point]:
         return {point for look, point in self.points() if isinstance(look.samples_per_s, Absent)}
 
-    def too_slow(self, points: Sequence[Point]) -> set[Point]:
-        """Those that are slower than the objective allows, by the means of all looks."""
+    def too_slow(self, points: Sequence[Point], counts: Callable[[Point], bool]) -> set[Point]:
+        """Those that are slower than the objective allows, by the means of all looks. `counts`: whether a setup may be
+        the fastest, which the others are held against; one beyond the limits is not."""
         slowdown = self.wanted.objective.slowdown
         if slowdown is None:
             return set()
         speeds = _grouped(
             (point, math.log(look.samples_per_s))
-            for look, point in self.points()
+            for look, point, _ in self.values()
             if not isinstance(look.samples_per_s, Absent)
         )
         means = {point: math.fsum(values) / len(values) for point, values in speeds.items()}
-        least = max(means.values(), default=0.0) - math.log(slowdown)
-        return {point for point in points if means.get(point, -math.inf) < least}
+        fastest = max((mean for point, mean in means.items() if counts(point)), default=-math.inf)
+        return {point for point in points if point in means and means[point] < fastest - math.log(slowdown)}
 
     def rounds(self, contest: Contest) -> dict[int, Mapping[Point, float]]:
         """What was measured in the finals, by the number of the round. One that the end of the time cut off does not
@@ -59,23 +60,37 @@ class Looks(Struct, frozen=True, kw_only=True):
         for look, point, value in self.values():
             if look.kind == "final" and look.round in found:
                 found[look.round][point] = math.exp(value)
-        standing = set(contest.points) - {point for point in contest.points if self.is_out(point)}
-        return {number: values for number, values in found.items() if values.keys() >= standing}
+        default = contest.points[0]
+        standing = {point for point in contest.points if not self.is_out(point)}
+        standing |= {default} if self.ran_in_search(default) else set()  # without it, a round says nothing
+        return {number: values for number, values in found.items() if values and values.keys() >= standing}
+
+    def is_settled(self, point: Point, round: int) -> bool:
+        """Whether nothing is left to measure of a finalist in a round."""
+        has_value = any(look.kind == "final" and look.round == round and at == point for look, at, _ in self.values())
+        return has_value or self.is_out(point)
 
     def is_out(self, point: Point) -> bool:
-        """A finalist that failed once, or broke a limit, is not measured again. One that the end of the time cut off
-        did not fail."""
-        return any(
-            look.kind == "final"
-            and self.wanted.value(look) is None
-            and at == point
-            and not (look.outcome == "timeout" and look.began_s + look.took_s >= self.wanted.budget_s)
+        """Whether a finalist failed, or broke a limit, and is not measured again. One that ran in the search has a
+        second chance: something may have disturbed one launch."""
+        failures = sum(
+            look.kind == "final" and self.wanted.value(look) is None and at == point and not self.is_cut_off(look)
             for look, at in self.points()
         )
+        return failures > (1 if self.ran_in_search(point) else 0)
+
+    def ran_in_search(self, point: Point) -> bool:
+        return any(look.kind != "final" and at == point for look, at, _ in self.values())
+
+    def is_cut_off(self, look: Look) -> bool:
+        return is_cut_off(look, self.wanted.budget_s)
 
     def failed_in_finals(self) -> bool:
         """Whether a finalist, which ran in the search, failed: that decides nothing about it."""
-        return any(look.kind == "final" and look.outcome != "ok" for look, _ in self.points())
+        return any(
+            look.kind == "final" and look.outcome != "ok" and at != self.space.default and self.is_out(at)
+            for look, at in self.points()
+        )
 
     def fit(
         self,
@@ -101,6 +116,11 @@ class Looks(Struct, frozen=True, kw_only=True):
         for point, *_ in seen:
             counts[point] = counts.get(point, 0) + 1
         return counts
+
+
+def is_cut_off(look: Look, budget_s: float) -> bool:
+    """Whether the end of the time ended a launch; it did not fail."""
+    return look.outcome == "timeout" and look.began_s + look.took_s >= budget_s
 
 
 def _grouped(values: Iterable[tuple[Point, float]]) -> dict[Point, list[float]]:

@@ -60,8 +60,8 @@ class Search:
     learns how far it is off. `near`: more points around one, for spaces that are not listed. `slowdown`: a point counts
     only if it is at most so many times slower than the fastest. `at_batch`: where the batch is free, the same point at
     the batch that was asked for; points there have a winner of their own, and two of three looks.
-    `can_run`: whether a point is a setup of the space. `keeps_programs`: what the first look at a point compiles, later
-    ones find."""
+    `can_run`: whether a point is a setup of the space. `is_refused`: whether it is shown to be other training.
+    `keeps_programs`: what the first look at a point compiles, later ones find."""
 
     landscape: Landscape
     starts: Sequence[Point]
@@ -71,6 +71,7 @@ class Search:
     slowdown: float | None = None
     at_batch: Callable[[Point], Point] | None = None
     can_run: Callable[[Point], bool] = lambda _point: True
+    is_refused: Callable[[Point], bool] = lambda _point: False
     keeps_programs: bool = False
     seen: list[Seen] = field(default_factory=list[Seen])
     model: Model = field(init=False)
@@ -154,7 +155,7 @@ class Search:
         good = self.good
         runs = any(seen.point == self.landscape.default for seen in good)
         self.model.change_cost = CHANGE_COST if runs else 0.0
-        order = [float(number) for number, seen in enumerate(self.seen) if seen in good]
+        order = [float(number) for number, seen in enumerate(self.seen) if any(seen is each for each in good)]
         values = [seen.value for seen in good if seen.value is not None]
         self.model.fit([seen.point for seen in good], values, order)
         if self.slowdown is not None:
@@ -316,19 +317,27 @@ class Search:
         """How likely each point is fast enough."""
         if self.slowdown is None:
             return np.ones(len(pool))
-        found, least = self._speed.predict(pool), self._least_speed()
+        found, least = self._speed.predict(pool), self._least_speeds(pool)
         return 0.5 * (1 + np.vectorize(math.erf)((found.mean - least) / found.sd / math.sqrt(2)))
 
     def _penalty(self, points: Sequence[Point]) -> Array:
         """What makes a point that is too slow worse than every one that is not."""
         if self.slowdown is None:
             return np.zeros(len(points))
-        return np.where(self._speed.predict(points).mean < self._least_speed(), -100.0, 0.0)
+        return np.where(self._speed.predict(points).mean < self._least_speeds(points), -100.0, 0.0)
 
-    def _least_speed(self) -> float:
+    def _least_speeds(self, points: Sequence[Point]) -> Array:
+        """The log of the least speed of each point: at the batch that was asked for, the fastest there is its measure,
+        and elsewhere the fastest of all."""
         assert self.slowdown is not None
-        points = list(dict.fromkeys(seen.point for seen in self.good))
-        return float(np.max(self._speed.predict(points).mean)) - math.log(self.slowdown)
+        looked = [point for point in dict.fromkeys(seen.point for seen in self.good) if not self.is_refused(point)]
+        if not looked:
+            return np.full(len(points), -math.inf)
+        speeds = self._speed.predict(looked).mean
+        there = [speed for point, speed in zip(looked, speeds, strict=True) if self._is_at_asked_batch(point)]
+        of_all, of_asked = float(np.max(speeds)), max(map(float, there), default=-math.inf)
+        fastest = [of_asked if self._is_at_asked_batch(point) else of_all for point in points]
+        return np.array(fastest) - math.log(self.slowdown)
 
     def _failure_chance(self, pool: Sequence[Point]) -> Array:
         """What resembles a failed setup will probably fail too, and so will a value that never ran in its framework."""

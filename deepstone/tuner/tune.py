@@ -116,6 +116,7 @@ class Tuner:
             slowdown=self.wanted.objective.slowdown,
             at_batch=space.at_asked_batch if space.has_free_batch else None,
             can_run=lambda point: space.why_not(point) is None,
+            is_refused=lambda point: self.proof.is_refused(point),
             keeps_programs=space.facts.device == "gpu",
         )
         self._quick_starts = NO_QUICK_STARTS
@@ -164,9 +165,11 @@ class Tuner:
         self._explain(judged, only_new=True)
         self._time_layers(judged.best)
         self._explain(judged)
-        answer = self._answer(contest)
+        return self._answer(contest)
+
+    def finish(self) -> None:
+        """Call it when the answer is stored: the same search then begins anew, and until then it goes on."""
         self._write(replace(self.log, finished_at=now(), spent_s=self.spent_s))
-        return answer
 
     @property
     def best_so_far(self) -> tuple[Point, float] | None:
@@ -337,15 +340,19 @@ class Tuner:
             self._write(replace(self.log, finalists=finalists, order=order))
             looked = len({seen.point for seen in self.search.seen})
             self.progress.say(f"finals: the default and {len(points) - 1} of {looked} setups, {contest.rounds} rounds")
-        done = {(look.round, self._space.point_of(look.setup)) for look in self.log.looks if look.kind == "final"}
+        default = self._space.default
         for number, order in enumerate(contest.order, start=1):
             for point in order:
-                if (number, point) in done or self._looks.is_out(point):
-                    continue
-                takes_s = self.search.cost_s(point) + (self.search.compile_s(point) if number == 1 else 0.0)
-                if self.spent_s + 0.5 * takes_s > _OVER * self.wanted.budget_s:
-                    return contest
-                self.progress.looked(self._look("final", point, number), self)
+                while not self._looks.is_settled(point, number):
+                    takes_s = self.search.cost_s(point) + (self.search.compile_s(point) if number == 1 else 0.0)
+                    if self.spent_s + 0.5 * takes_s > _OVER * self.wanted.budget_s:
+                        return contest
+                    look = self._look("final", point, number)
+                    self.progress.looked(look, self)
+                    if self._looks.is_cut_off(look):
+                        return contest
+            if self._looks.is_out(default) and self._looks.ran_in_search(default):
+                return contest  # without it no round has a ratio
         return contest
 
     def _planned_finals(self) -> Contest:
@@ -429,7 +436,7 @@ class Tuner:
 
     def _check(self, points: Sequence[Point], time_s: float) -> None:
         self.proof.check(points, time_s)
-        self._write(replace(self.log, same=list(self.proof.checked.values())))
+        self._write(replace(self.log, same=list(self.proof.checked.values()), spent_s=self.spent_s))
 
     def _prove_winner(self, contest: Contest) -> None:
         """Check a winner of the finals again, alone, if the time did not suffice before."""
@@ -447,20 +454,28 @@ class Tuner:
     def _judged(self, contest: Contest, *, any_batch: bool = False, all_checked: bool = True) -> Judged:
         """The finals as they stand: at the batch that was asked for, or at any. `all_checked`: what is not proven by
         now cannot win."""
-        looks = self._looks
-        slow = looks.too_slow(contest.points[1:])
+        looks, default = self._looks, self._space.default
+        slow = self._too_slow(contest, any_batch=any_batch)
         among = [
-            point
-            for point in contest.points
-            if point not in slow
-            and (point == self._space.default or not looks.is_out(point))
-            and (any_batch or self._space.is_at_asked_batch(point))
-            and not (self.proof.is_missing(point) and (all_checked or self.proof.is_refused(point)))
+            default,
+            *(
+                point
+                for point in contest.points[1:]
+                if point not in slow
+                and not looks.is_out(point)
+                and (any_batch or self._space.is_at_asked_batch(point))
+                and not (self.proof.is_missing(point) and (all_checked or self.proof.is_refused(point)))
+            ),
         ]
         looks.fit(self.search.model.fit, without=("explain",))
+        rounds = list(looks.rounds(contest).values())
+        if default in slow:  # it is not what was asked for, so nothing is held against it
+            rounds = [{point: value for point, value in each.items() if point != default} for each in rounds]
+        elif looks.is_out(default) and looks.ran_in_search(default) and not any(default in each for each in rounds):
+            return Judged(answer="not separable", best=default, ratios={})
         judged = judge(
             among,
-            list(looks.rounds(contest).values()),
+            rounds,
             changes=lambda point: len(self._space.changed(point)),
             expected=lambda point: float(self.search.model.predict([point]).mean[0]),
             spread=looks.spread(),
@@ -468,6 +483,14 @@ class Tuner:
         if judged.answer == "nothing better" and looks.failed_in_finals():
             return replace(judged, answer="not separable")
         return judged
+
+    def _too_slow(self, contest: Contest, *, any_batch: bool) -> set[Point]:
+        """Slower than the objective allows, of what may win: a setup that is other training is nobody's measure."""
+
+        def counts(point: Point) -> bool:
+            return (any_batch or self._space.is_at_asked_batch(point)) and not self.proof.is_refused(point)
+
+        return self._looks.too_slow(contest.points, counts)
 
     # The explanation
 
@@ -522,6 +545,7 @@ class Tuner:
                 free=self._judged(contest, any_batch=True),
                 complete=tuple(self._looks.rounds(contest)),
                 unproven=[point for point in contest.points if self.proof.is_missing(point)],
+                slow=self._too_slow(contest, any_batch=False),
                 checked=self.proof.checked,
                 explained=explained,
                 bound=self._bound(judged.best),
@@ -558,13 +582,16 @@ class Tuner:
     def _bound(self, best: Point) -> Bound | Absent:
         latest = self._latest(best)
         if latest is None:
-            return Absent("it was never measured")
+            return Absent("it has no record")
         return bound_of(self.workload.job(best), latest, self._layers_of_best())
 
     def _latest(self, point: Point) -> Record | None:
         """The latest record of a setup."""
         runs = [look.run for look in self.log.looks if look.run and self._space.point_of(look.setup) == point]
-        return self.store.get(runs[-1]) if runs else None
+        for run in reversed(runs):
+            with suppress(StoreError, UsageError):  # deleted since an earlier call
+                return self.store.get(run)
+        return None
 
     def _layers_of_best(self) -> Finding | None:
         with suppress(StoreError, UsageError):  # deleted since an earlier call

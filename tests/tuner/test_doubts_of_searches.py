@@ -46,8 +46,11 @@ def test_of_two_rounds_nobody_can_tell_which_was_disturbed() -> None:
 
 
 def test_a_finalist_that_failed_in_the_finals_is_told() -> None:
-    answer = with_rounds([40.0, 41.0, 40.0], [103.0, Absent("timeout: it hung"), 104.0])
-    [doubt] = failed_finalists(answer)
+    answer = tuned()
+    finals = [look for look in answer.looks if look.kind == "final" and look.round == 2]
+    failed = replace(finals[0], outcome="timeout", samples_per_s=Absent("timeout: it hung"))
+    looks = [failed if look is finals[0] else look for look in answer.looks]
+    [doubt] = failed_finalists(replace(answer, looks=looks))
     assert "round 2" in doubt
     assert "it hung" in doubt
     assert failed_finalists(tuned()) == []
