@@ -204,6 +204,12 @@ class SameSetup(Part, frozen=True, kw_only=True):
         return "not the same" if self.is_refuted else "not proven"
 
     @property
+    def is_too_far(self) -> bool:
+        """Whether a test says so; rounding may still excuse it."""
+        measures = (self.gradient, self.update, self.loss)
+        return any(not isinstance(each, Absent) and not each.ok for each in measures)
+
+    @property
     def is_other_training(self) -> bool:
         """Whether it is refused as other training, and not only since exact allows less than it changes."""
         return self.is_refuted and not self.why_not.startswith(ONLY_ORDER)

@@ -29,6 +29,7 @@ _ROUNDS_QUIET: Final = 3
 _ROUNDS: Final = 6
 _MOST_ROUNDS: Final = 12
 FEWEST_ROUNDS: Final = 3  # fewer give an interval that says nothing
+_WIDEST: Final = 10.0  # times its low end: an interval that says anything
 _FEWEST_REPEATS: Final = 4  # degrees of freedom from which the spread of launches is known well enough
 
 
@@ -152,12 +153,17 @@ def judge(
     as_good = sorted(
         (point for point in merit if merit[point] >= top), key=lambda point: (changes(point), -merit[point])
     )
-    shown = [point for point in as_good if is_above(ratios[point])]
+    shown = [point for point in as_good if is_above(ratios[point]) and not _is_too_wide(ratios[point])]
     if shown:
         others = tuple(point for point in as_good if point != shown[0])
         return Judged(answer="better", best=shown[0], ratios=ratios, within=others)
     open_ = any(ratio.high > 1 + LEAST_DIFFERENCE for ratio in ratios.values())
     return Judged(answer="not separable" if open_ else "nothing better", best=default, ratios=ratios)
+
+
+def _is_too_wide(ratio: Quantity) -> bool:
+    """Whether something disturbed the finals so much that the ratio is no answer."""
+    return ratio.high > _WIDEST * ratio.low
 
 
 def _ratio(pairs: Sequence[tuple[float, float]], *, error: float, spread: Spread | None) -> Quantity:

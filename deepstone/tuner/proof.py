@@ -95,17 +95,19 @@ class Proof:
         return same is not None and same.is_refuted and self.level != "any"
 
     def is_missing(self, point: Point) -> bool:
-        """A change of order alone is proven by the first steps of every run; what rounds has a check of its own."""
+        """A change of order alone is proven by the first steps of every run, unless a check saw that it is too far off;
+        what rounds has a check of its own. Under `exact`, and in a module of one's own, which may compute anything in
+        another layout, every change needs its check."""
         there = self._space.at_asked_batch(point)
         if self.level == "any" or there == self._space.default:
             return False
         same = self.checked.get(there)
-        if self.level == "exact":  # who asks for that wants a proof of every change
+        if self.level == "exact" or self.workload.model.graph.opaque:
             return same is None or not same.ok
         if same is None:  # it was not to be checked: at the batch that was asked for it cannot run
             default = self.workload.job(self._space.default)
             return any(each != "order" for each in altered(default, self.workload.job(there)))
-        return not same.ok and (same.is_refuted or any(each != "order" for each in same.alters))
+        return not same.ok and (same.is_refuted or same.is_too_far or any(each != "order" for each in same.alters))
 
     def doubts(self, finalists: Iterable[Point]) -> list[str]:
         """What may not win: setups that are shown to be other training, and finalists for want of a proof."""

@@ -223,11 +223,19 @@ class Tuner:
             share = FINALS_SHARE * (1 if self.search.is_starting else self.search.winners)
             least_s = min(self.search.least_finals_s(), share * self.wanted.budget_s)
             ask = self.search.next(self.left_s - least_s - self._check_s)
-            if ask is None and len({seen.point for seen in self.search.seen}) == 1:
+            if ask is None and not self._has_rivals:
                 ask = self.search.next(self.left_s)  # a look without finals tells more than none
             if ask is None:
                 return
             self._search_look(ask.kind, ask.point)
+
+    @property
+    def _has_rivals(self) -> bool:
+        """Whether anything but the default has run, be it beyond the limits."""
+        default = self._space.default
+        return any(
+            point != default and not isinstance(look.samples_per_s, Absent) for look, point in self._looks.points()
+        )
 
     def _search_look(self, kind: LookKind, point: Point) -> None:
         look = self._look(kind, point)
@@ -302,6 +310,11 @@ class Tuner:
             self._drafts.setdefault(point, found.draft)
             reference = self._drafts.get(self._space.default)
             reason = other_training(reference, found.draft) if reference is not None else ""
+            if reason and point == self._space.default and self.workload.model.graph.opaque:
+                raise UsageError(
+                    f"{self.workload.reference}: it trains differently in every launch, so no setup can be compared "
+                    f"with another: {reason}; seed its random numbers where it is made"
+                )
         speed = found.samples_per_s
         told = f"{found.outcome}: {reason}" if found.outcome != "ok" else f"{NOT_THE_SAME}{reason}"
         return Look(
@@ -480,7 +493,8 @@ class Tuner:
             expected=lambda point: float(self.search.model.predict([point]).mean[0]),
             spread=looks.spread(),
         )
-        if judged.answer == "nothing better" and looks.failed_in_finals():
+        is_open = looks.failed_in_finals() or not (self._has_rivals or self._space.count == 1)
+        if judged.answer == "nothing better" and is_open:
             return replace(judged, answer="not separable")
         return judged
 
@@ -567,12 +581,15 @@ class Tuner:
 
     def _too_short(self, contest: Contest) -> list[str]:
         """Why an answer says little: the time was over too soon."""
-        looked = len({self._space.point_of(look.setup) for look in self.log.looks}) - 1
+        others = [look for look, point in self._looks.points() if point != self._space.default]
+        reasons = [look.samples_per_s.reason for look in others if isinstance(look.samples_per_s, Absent)]
         more = "give a larger --budget"
-        if looked < 1 and self._space.count > 1:
+        if not others and self._space.count > 1:
             return [f"only the default was looked at in this time; {more}"]
+        if others and len(reasons) == len(others):
+            return [f"none of the other setups that were looked at has a speed, so nothing is decided: {reasons[0]}"]
         rounds = len(self._looks.rounds(contest))
-        if looked >= 1 and rounds < min(2, contest.rounds):
+        if others and rounds < min(2, contest.rounds):
             return [f"the finals were not finished in this time, so nothing is decided; {more}"]
         if rounds < min(FEWEST_ROUNDS, contest.rounds):
             how = "their intervals come from how far all launches of the same setup are apart"

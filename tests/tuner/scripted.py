@@ -55,6 +55,7 @@ class Scripted:
     advised: tuple[Mapping[str, Value], ...] = ()
     compiled: set[tuple[str, Point]] = field(default_factory=set[tuple[str, Point]])
 
+    reference = "cifarnet"
     machine = Machine.here()
     model = load_in_process("cifarnet")
 

@@ -11,7 +11,10 @@ from msgspec.structs import replace
 from scripted import Scripted, a_space, a_tuner, all_the_same
 
 from deepstone.absent import Absent
-from deepstone.results.tune import Tuned, TuneLimit, TuneObjective
+from deepstone.errors import UsageError
+from deepstone.exchange.load import load_model
+from deepstone.results.record import Training
+from deepstone.results.tune import SameMeasure, Tuned, TuneLimit, TuneObjective
 from deepstone.setups.axes import Value
 from deepstone.store.store import Store
 from deepstone.tuner.finals import judge
@@ -19,6 +22,7 @@ from deepstone.tuner.wanted import Wanted
 from deepstone.tuner.workload import Looked
 
 THROUGHPUT = Wanted(objective=TuneObjective(name="throughput"), budget_s=300.0)
+OWN_MODEL = Path(__file__).parents[2] / "examples" / "my_model.py"
 DEFAULT: Mapping[str, Value] = {"framework": "fake"}
 Speed = Callable[[Mapping[str, Value]], float | str]
 
@@ -263,3 +267,78 @@ def test_the_time_of_a_check_is_in_the_log(tmp_path: Path) -> None:
     log = Store.open(tmp_path).tunes.get("a")
     assert log is not None
     assert log.spent_s == scripted.clock.now_s
+
+
+def unexcused(default: Any, candidates: Any, level: Any, **options: Any) -> Any:
+    """Gradients are too far off, and the time was over before it was known whether rounding does that."""
+    found = all_the_same(default, candidates, level, deadline_s=options["deadline_s"])
+    far = SameMeasure(value=0.18, tolerance=0.1, where="module/c.bias")
+    return {
+        name: replace(same, ok=False, gradient=far, alters=["order"], why_not="gradients differ by 18 %")
+        for name, same in found.items()
+    }
+
+
+def test_a_check_that_saw_too_much_and_ran_out_of_time_is_no_proof(tmp_path: Path) -> None:
+    def compiled_is_fast(setup: Mapping[str, Value]) -> float | str:
+        return 200.0 if setup.get("compile") == "default" else 100.0
+
+    answer = a_tuner(Scripted(space=a_space(), speed=compiled_is_fast), tmp_path, THROUGHPUT, check=unexcused).tune()
+    assert not answer.is_better
+    assert any("18 %" in doubt for doubt in answer.doubts)
+
+
+def test_nothing_is_better_only_if_something_else_ran(tmp_path: Path) -> None:
+    """The time that is left is used to look for it."""
+
+    def only_the_default_runs(setup: Mapping[str, Value]) -> float | str:
+        return 100.0 if setup == DEFAULT else "no memory"
+
+    scripted = Scripted(space=a_space(), speed=only_the_default_runs, took_s=lambda _setup: 6.0)
+    answer = a_tuner(scripted, tmp_path, replace(THROUGHPUT, budget_s=60.0)).tune()
+    assert answer.answer == "not separable"
+    assert any("no memory" in doubt for doubt in answer.doubts)
+    assert len({str(setup) for setup in scripted.asked}) > 3
+
+
+def test_finals_that_tell_anything_from_2_to_1000_decide_nothing() -> None:
+    default, fast = ("d",), ("fast",)
+    speeds = ((105.0, 9700.0), (102.0, 9800.0), (1491.0, 9900.0))
+    rounds = [{default: slow, fast: quick} for slow, quick in speeds]
+    judged = judge([default, fast], rounds, changes=lambda point: int(point == fast))
+    assert judged.answer == "not separable"
+
+
+class StartsAnew(Scripted):
+    """A module of one's own that draws other weights in every launch."""
+
+    def look(self, point: Any, **options: Any) -> Looked:
+        found = super().look(point, **options)
+        first = 2.0 + 0.1 * len(self.asked)
+        return replace(found, draft=replace(found.draft, training=Training(losses=[(1, first), (4, first)])))
+
+
+def test_a_module_that_starts_anew_in_every_launch_cannot_be_tuned(tmp_path: Path) -> None:
+    scripted = StartsAnew(space=a_space(), speed=only_the_default_is_fast)
+    scripted.model = load_model(f"{OWN_MODEL}:make")
+    with pytest.raises(UsageError, match="seed its random numbers"):
+        a_tuner(scripted, tmp_path, THROUGHPUT).tune()
+    assert len(Store.open(tmp_path).list().rows) == len(scripted.asked)
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_only_networks_that_deepstone_writes_need_no_check_of_another_order(tmp_path: Path, is_own: bool) -> None:
+    """A module of one's own may compute anything in another layout."""
+
+    def out_of_time(default: Any, candidates: Any, level: Any, **options: Any) -> Any:
+        found = all_the_same(default, candidates, level, deadline_s=options["deadline_s"])
+        return {name: replace(same, ok=False, alters=["order"], why_not="no time") for name, same in found.items()}
+
+    def nhwc_is_fast(setup: Mapping[str, Value]) -> float | str:
+        return 200.0 if setup.get("layout") == "nhwc" else 100.0
+
+    scripted = Scripted(space=a_space(), speed=nhwc_is_fast)
+    if is_own:
+        scripted.model = load_model(f"{OWN_MODEL}:make")
+    answer = a_tuner(scripted, tmp_path, THROUGHPUT, check=out_of_time).tune()
+    assert answer.is_better != is_own
