@@ -300,7 +300,27 @@ def make_space(
             elif given is None:
                 fixed[axis.name] = _why_one_value(axis, tuning, facts, level)
     ordered = tuple(sorted(axes, key=lambda axis: (axis.rank, axis.name)))
-    return Space(axes=ordered, base=base, facts=facts, fixed=fixed, refusal=refusal, seed=seed)
+    return _without_idle_values(Space(axes=ordered, base=base, facts=facts, fixed=fixed, refusal=refusal, seed=seed))
+
+
+def _without_idle_values(space: Space) -> Space:
+    """Leave out values that no setup of the space has, unless the user listed them: what cannot run is not searched."""
+    axes: list[SearchAxis] = []
+    fixed = dict(space.fixed)
+    for place, axis in enumerate(space.axes):
+        used = {point[place] for point in space.points}
+        values = tuple(value for value in axis.values if axis.named or value in used or value == axis.values[0])
+        if len(values) > 1:
+            axes.append(replace(axis, values=values))
+            continue
+        others = (space.with_value(space.default, axis.name, value) for value in axis.values[1:])
+        reasons = (space.why_not(point) for point in others)
+        fixed[axis.name] = next((reason for reason in reasons if reason), "its other values mean nothing here")
+    if not space.points or tuple(axes) == space.axes:
+        return space
+    return Space(
+        axes=tuple(axes), base=space.base, facts=space.facts, fixed=fixed, refusal=space.refusal, seed=space.seed
+    )
 
 
 def _chosen(choices: Choices, facts: Facts) -> Mapping[str, Value]:
@@ -335,6 +355,8 @@ def _why_one_value(axis: Axis, tuning: Tuning, facts: Facts, level: SameLevel) -
     if axis.name == "batch":
         return "another batch is other training; free it with a range, as batch=32..256"
     values = [value for value in tuning.values(facts) if value != axis.default]
+    if axis.name == "framework":
+        return "no other framework that is installed can run it"
     if values and not any(tuning.alters(value, facts) in _ALLOWED[level] for value in values):
         return f"its other values alter the training, which --same {level} does not allow"
     return "no other value of it is worth a look here"

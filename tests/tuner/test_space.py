@@ -10,6 +10,7 @@ from scripted import a_space
 
 from deepstone.errors import UsageError
 from deepstone.setups.axes import AXES, Value
+from deepstone.setups.request import Request
 from deepstone.setups.rules import broken_rule
 from deepstone.setups.tuning import Facts, NotTuned, meaning_of_auto
 from deepstone.tuner.space import MOST, Space, make_space
@@ -143,3 +144,19 @@ def test_what_auto_means_is_what_records_show() -> None:
                     assert effective[axis]["value"] == value, (path.name, axis)
                     seen.add((name, device, axis))
     assert len(seen) > 15
+
+
+def test_a_value_that_no_setup_can_have_is_not_searched() -> None:
+    """Unless the user lists it: then the answer says why it is not there."""
+
+    def refusal(request: Request) -> str | None:
+        return "nothing to rewrite" if request["space_to_depth"] == "on" else None
+
+    facts = Facts(device="cpu", cores=4, frameworks=("torch",))
+    space = make_space({"framework": ["torch"]}, facts, refusal=refusal)
+    assert "space_to_depth" not in {axis.name for axis in space.axes}
+    assert space.fixed["space_to_depth"] == "nothing to rewrite"
+    assert not any("rewrite" in reason for reason in space.excluded)
+    listed = make_space({"framework": ["torch"], "space_to_depth": ["off", "on"]}, facts, refusal=refusal)
+    assert "space_to_depth" in {axis.name for axis in listed.axes}
+    assert any("rewrite" in reason for reason in listed.excluded)
