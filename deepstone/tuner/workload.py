@@ -248,15 +248,14 @@ def other_training(reference: Draft, draft: Draft) -> str:
 
 
 def peak_bytes(draft: Draft) -> int | Absent:
-    """What counts against the memory of the machine. Each process of a job has a GPU of its own: there it is what the
-    framework reserved in the process that reserved most. On the host it is what all processes of a node took together;
-    pages that they share count for each."""
+    """What counts against the memory of the machine. On GPUs, one for each process, it is what arrays and
+    workspaces took in the process that had most. All frameworks tell it; what they reserve beside it says how they
+    allocate. On the host it is what all processes of a node took together; pages that they share count for each."""
     if isinstance(draft.memory, Absent):
         return draft.memory
-    for name in ("device_reserved_bytes", "device_allocated_bytes"):
-        value = draft.memory.get(name)
-        if isinstance(value, int):
-            return value
+    on_device = draft.memory.get("device_allocated_bytes", Absent("the framework does not tell its memory on the GPU"))
+    if isinstance(on_device, int) or draft.setup.value("device").startswith("gpu"):
+        return on_device
     if isinstance(draft.parallel, Parallel) and draft.parallel.ranks:
         return _host_bytes_of_node(draft.parallel.ranks)
     value = draft.memory.get("host_peak_bytes")

@@ -7,6 +7,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from deepstone.absent import Absent
 from deepstone.backends.before_import import FAKE_SCRIPT
 from deepstone.results.parallel import Parallel
 from deepstone.results.record import Draft
@@ -33,10 +34,24 @@ def test_memory_of_the_host_is_that_of_all_processes_of_a_node(of_two_processes:
     assert peak_bytes(apart) == max(peaks)
 
 
-def test_memory_of_gpus_is_that_of_the_fullest(of_two_processes: tuple[Workload, Draft]) -> None:
-    _, draft = of_two_processes
+@pytest.mark.parametrize("reserved", [20 * 2**30, Absent("TensorFlow does not say how much it has reserved")])
+def test_memory_of_gpus_is_what_every_framework_tells(
+    of_two_processes: tuple[Workload, Draft], reserved: int | Absent
+) -> None:
+    """JAX reserves its pool in powers of two, and TensorFlow does not tell what it reserves."""
+    draft = _on_gpu(of_two_processes[1], device_allocated_bytes=2**30, device_reserved_bytes=reserved)
+    assert peak_bytes(draft) == 2**30
+
+
+def test_memory_of_the_host_is_never_that_of_a_gpu(of_two_processes: tuple[Workload, Draft]) -> None:
+    why = Absent("this JAX does not report it")
+    assert peak_bytes(_on_gpu(of_two_processes[1], device_allocated_bytes=why, device_reserved_bytes=why)) == why
+
+
+def _on_gpu(draft: Draft, **memory: int | Absent) -> Draft:
     assert isinstance(draft.memory, dict)
-    assert peak_bytes(replace(draft, memory={**draft.memory, "device_reserved_bytes": 2**30})) == 2**30
+    effects = {**draft.setup.effective, "device": replace(draft.setup.effective["device"], value="gpu:0")}
+    return replace(draft, memory={**draft.memory, **memory}, setup=replace(draft.setup, effects=effects))
 
 
 def test_a_look_has_the_analytic_need_of_one_of_its_processes(of_two_processes: tuple[Workload, Draft]) -> None:
