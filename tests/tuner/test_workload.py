@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.backends.before_import import FAKE_SCRIPT
+from deepstone.errors import UsageError
 from deepstone.results.parallel import Parallel
 from deepstone.results.record import Draft
 from deepstone.runner.rank_memory import planned_bytes
@@ -68,6 +69,38 @@ def test_setups_whose_processes_do_not_fit_together_are_excluded() -> None:
     limited = Workload.of(PLAIN[0], words, limit_bytes=int(1.5 * (one + two) / 2)).space
     assert {space.value(point, "processes") for point in space.points} == {"auto", 2}
     assert {limited.value(point, "processes") for point in limited.points} == {"auto"}
+
+
+@pytest.mark.parametrize(
+    ("processes", "batch", "batches"),
+    [
+        ("processes=2", "batch=8/process,16/process", [16, 32]),
+        ("processes=2", "batch=16/process,8", [32, 8]),
+        ("processes=auto", "batch=8/process", [8]),
+    ],
+)
+def test_the_batch_of_each_process_is_searched_as_that_of_the_job(
+    processes: str, batch: str, batches: list[int]
+) -> None:
+    space = Workload.of(PLAIN[0], ("framework=fake", "threads=1", "layout=auto,nhwc", processes, batch)).space
+    assert {space.value(point, "batch") for point in space.points} == set(batches)
+    assert space.value(space.default, "batch") == batches[0]
+    for point in space.points:
+        assert space.point_of(space.given(point)) == point
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("processes=1,2", "batch=8/process"), "searches over processes too"),
+        (("processes=1..4", "batch=8/process,16/process"), "searches over processes too"),
+        (("batch=8/process",), "searches over processes too"),
+        (("processes=2", "batch=8/process,16"), "listed twice"),
+    ],
+)
+def test_a_batch_that_changes_with_the_processes_is_refused(words: tuple[str, ...], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        Workload.of(PLAIN[0], ("framework=fake", "threads=1", *words))
 
 
 def test_narrow_numbers_without_instructions_are_looked_at_only_if_asked_for() -> None:
