@@ -311,11 +311,10 @@ def _tuned(
     from deepstone.tuner.tune import Tuner
 
     default = workload.job(workload.space.default)
-    log = open_log(stored.store, workload, wanted, command)
-    if log.looks:
-        note(f"goes on after {len(log.looks)} looks of an earlier call")
     try:
-        with progress_bar(1) as bar:
+        with open_log(stored.store, workload, wanted, command) as log, progress_bar(1) as bar:
+            if log.looks:
+                bar.say(f"goes on after {len(log.looks)} looks of an earlier call")
             tuner = Tuner(
                 workload=workload,
                 wanted=wanted,

@@ -322,6 +322,26 @@ def test_killed_it_goes_on(cli: Cli) -> None:
     assert len(cli.runs()) - len(named) <= 2  # a kill between a run and its line in the log
 
 
+def test_the_same_search_is_not_done_twice_at_once(cli: Cli) -> None:
+    process = subprocess.Popen(
+        cli.command(*TUNE), env=cli.environment(**scripted(SPEEDS)), cwd=cli.home, stderr=subprocess.DEVNULL
+    )
+    until = time.monotonic() + 120
+    while not _looks(cli) and time.monotonic() < until:
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGSTOP)
+    seen = _looks(cli)
+    cli(*TUNE, **scripted(SPEEDS)).assert_error(
+        3, f"process {process.pid} is at this very search", "wait until it ends"
+    )
+    assert _looks(cli) == seen
+    process.kill()
+    process.wait()
+    done = cli(*TUNE, "--json", **scripted(SPEEDS)).assert_ok()
+    assert f"goes on after {seen} looks" in done.err
+    assert done.json["budget"]["calls"] == 2
+
+
 def _looks(cli: Cli) -> int:
     for path in (cli.store / "tunes").glob("*.json"):
         return len(json.loads(path.read_text())["looks"])
