@@ -135,16 +135,17 @@ def tune(
     opened = Store.open(default_folder() if named is None else Path(named).expanduser())
     words = [_word(name, values) for name, values in axes.items()]
     command = ("deepstone", "tune", model, *words, "--budget", f"{wanted.budget_s:g}s", *_options(wanted, objective))
-    log = open_log(opened, workload, wanted, command)
-    tuner = Tuner(workload=workload, wanted=wanted, store=opened, log=log, progress=_Quiet(on_look))
-    answer = tuner.tune()
-    default = workload.job(workload.space.default)
-    finding = Finding(
-        schema=SCHEMA, kind=answer.KIND, model=default.model.name, outcome="ok", command=list(command), content=answer
-    )
-    task = task_id(answer.KIND, default.identity, "")
-    stored = opened.findings.add(storable_finding(finding, default, task=task, started_at=log.started_at))
-    tuner.finish()
+    with open_log(opened, workload, wanted, command) as log:
+        tuner = Tuner(workload=workload, wanted=wanted, store=opened, log=log, progress=_Quiet(on_look))
+        answer = tuner.tune()
+        default = workload.job(workload.space.default)
+        model = default.model.name
+        finding = Finding(
+            schema=SCHEMA, kind=answer.KIND, model=model, outcome="ok", command=list(command), content=answer
+        )
+        task = task_id(answer.KIND, default.identity, "")
+        stored = opened.findings.add(storable_finding(finding, default, task=task, started_at=log.started_at))
+        tuner.finish()
     return Tuning(found=answer, finding=stored, _workload=workload)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 
 import deepstone
 from deepstone import tuning
-from deepstone.errors import MissingError, UsageError
+from deepstone.errors import MissingError, StoreError, UsageError
 from deepstone.results.quantity import Quantity
 from deepstone.results.tune import Look
 from deepstone.store.store import Store
@@ -65,6 +66,30 @@ def test_the_answer_is_an_object(tuned: tuple[Tuning, list[Look], Path]) -> None
     assert found.to_json()["doubts"] == found.found.doubts
     quiet = Tuning(found=replace(found.found, doubts=[]), finding=found.finding, _workload=found._workload)
     assert quiet.to_json()["doubts"] == []
+
+
+def test_a_search_that_is_under_way_is_not_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The inner call is another process as far as the store can tell; when the outer one ends, it may begin."""
+    monkeypatch.setenv("DEEPSTONE_FAKE", json.dumps(SCRIPT))
+    monkeypatch.setenv("DEEPSTONE_CACHE", str(tmp_path / "cache"))
+    stopped = RuntimeError("stopped by its caller")
+    refused: list[StoreError] = []
+
+    def search(on_look: Any) -> None:
+        axes: Any = {**FIXED, "framework": "fake", "batch": 8, "layout": ["auto", "nhwc"]}
+        deepstone.tune("cifarnet", budget="12s", same="any", store=tmp_path / "store", on_look=on_look, **axes)
+
+    def again(look: Look) -> None:
+        with pytest.raises(StoreError, match=f"process {os.getpid()} is at this very search") as caught:
+            search(None)
+        refused.append(caught.value)
+        raise stopped
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="stopped by its caller"):
+            search(again)
+    assert len(refused) == 2
+    assert not list((tmp_path / "store" / "claims").glob("*.claim"))
 
 
 def test_looks_are_a_data_frame(tuned: tuple[Tuning, list[Look], Path]) -> None:

@@ -24,6 +24,12 @@ def store_folder(given: Path | None) -> Path:
     return default_folder() if given is None else given.expanduser()
 
 
+def named_store(ctx: typer.Context, store: Path | None) -> Path | None:
+    """The store that a command which goes on must name. One from the environment is named there again."""
+    source = ctx.get_parameter_source("store")
+    return store if source is not None and source.name == "COMMANDLINE" else None
+
+
 def open_store(store: Path | None) -> Store:
     """Open an existing store. Raises StoreError if there is none."""
     from deepstone.store.store import Store

@@ -17,7 +17,7 @@ from deepstone.cli.draw import check_page
 from deepstone.cli.jobs import wait_limit_s
 from deepstone.cli.options import DryRun, Json, StorePath, TimeLimit, WaitUntilQuiet, with_files
 from deepstone.cli.output import Column, note, print_json, print_lines, print_table, write
-from deepstone.cli.stores import store_folder, warn
+from deepstone.cli.stores import named_store, store_folder, warn
 from deepstone.cli.studying import (
     exit_as,
     given_words,
@@ -123,10 +123,7 @@ def study(
         from deepstone.studies.parts import Part, part_of
 
         plan = part_of(plan, Part.parse(part))
-    # The environment variable names the store again.
-    source = ctx.get_parameter_source("store")
-    named = store if source is not None and source.name == "COMMANDLINE" else None
-    command = _command(reference, changes, report, wait_until_quiet, named, part)
+    command = _command(reference, changes, report, wait_until_quiet, named_store(ctx, store), part)
     rules = chosen.rules
     call = Call(command=command, resume=shlex.join(command), rerun=rules.rerun, time_s=rules.time_s)
     if dry_run:

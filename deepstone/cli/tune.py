@@ -22,7 +22,9 @@ from deepstone.cli.output import note, print_json, write
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.cli.show_tune import in_words, show_plan, show_tuned
 from deepstone.cli.stopped import Stopped
-from deepstone.errors import DeepstoneError, UsageError, nearest, shown
+from deepstone.cli.stores import named_store
+from deepstone.cli.studying import given_words
+from deepstone.errors import BusyMachineError, DeepstoneError, UsageError, nearest, shown
 from deepstone.setups.request import changed
 from deepstone.units import bytes_, digits
 
@@ -51,6 +53,7 @@ _LEVELS: Final = ("exact", "close", "any")
 
 
 def tune(
+    ctx: typer.Context,
     model: Model,
     axes: Axes = None,
     image: Image = None,
@@ -155,7 +158,8 @@ def tune(
         return
     finding_store = FindingStore.open(out.store)
     quiet = quiet_machine(begin, wait_until_quiet)
-    again = command if emit is None else (*command, "--emit", emit)
+    more = (("--emit", emit), ("--wait-until-quiet", wait_until_quiet), ("--store", named_store(ctx, out.store)))
+    again = [*command, *given_words(more), *(["--json"] if out.json else [])]
     finding = _tuned(workload, wanted, finding_store, quiet, command, again)
     answer = _content(finding)
     if isinstance(answer.best.samples_per_s, Absent):
@@ -304,18 +308,17 @@ def _tuned(
     command: Sequence[str],
     again: Sequence[str],
 ) -> Finding:
-    """`again`: the command that goes on, if this one is stopped."""
+    """`again`: the command that goes on, if this one is stopped or the machine does not become quiet."""
     from deepstone.results.findings import Finding
     from deepstone.results.record import SCHEMA
     from deepstone.tuner.log import open_log
     from deepstone.tuner.tune import Tuner
 
-    default = workload.job(workload.space.default)
-    log = open_log(stored.store, workload, wanted, command)
-    if log.looks:
-        note(f"goes on after {len(log.looks)} looks of an earlier call")
+    default, kept = workload.job(workload.space.default), f"every look is stored; go on with: {shlex.join(again)}"
     try:
-        with progress_bar(1) as bar:
+        with open_log(stored.store, workload, wanted, command) as log, progress_bar(1) as bar:
+            if log.looks:
+                bar.say(f"goes on after {len(log.looks)} looks of an earlier call")
             tuner = Tuner(
                 workload=workload,
                 wanted=wanted,
@@ -333,12 +336,14 @@ def _tuned(
                 command=list(command),
                 content=answer,
             )
-            kept = stored.keep(found, default, started_at=log.started_at, say=bar.say)
+            finding = stored.keep(found, default, started_at=log.started_at, say=bar.say)
             if not stored.failed:
                 tuner.finish()
-            return kept
+            return finding
+    except BusyMachineError as error:
+        raise BusyMachineError(f"{error}; {kept}") from error
     except Stopped as stopped:
-        stopped.kept = f"every look is stored; go on with: {shlex.join(again)}"
+        stopped.kept = kept
         raise
 
 

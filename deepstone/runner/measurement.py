@@ -25,7 +25,8 @@ from deepstone.graph.ops import BatchNorm
 from deepstone.hardware.noise import Noise
 from deepstone.measure.doubts import RoundTrip
 from deepstone.measure.effort import Effort
-from deepstone.measure.energy.window import energy_over, find_meters, read_meters
+from deepstone.measure.energy.base import Meter
+from deepstone.measure.energy.window import energy_over, find_board_meters, find_meters, read_meters
 from deepstone.measure.noise import NoiseReading, noise_doubts
 from deepstone.measure.statistics import Quantity, difference_of_medians, median_of, rough_relative_half_width
 from deepstone.measure.steady_state import settled, warmup_end
@@ -511,7 +512,7 @@ def measure_energy(conversation: Talk, job: Job, launched: Launched, window_s: f
     if not window_s:
         launched.energy = Absent("this launch did not read the meters")
         return
-    meters = find_meters("gpu", gpu_uuid=launched.gpu_uuid) if launched.on_gpu else find_meters("cpu")
+    meters = _meters(conversation, launched)
     if isinstance(meters, Absent):
         launched.energy = meters
         return
@@ -525,6 +526,23 @@ def measure_energy(conversation: Talk, job: Job, launched: Launched, window_s: f
         for meter in meters:
             meter.close()
     launched.energy = energy_over(before, after, steps=block.steps, samples=block.steps * job.batch)
+
+
+def _meters(conversation: Talk, launched: Launched) -> Sequence[Meter] | Absent:
+    """The meters of all that the job runs on: with those of a part, its samples per joule would be too many."""
+    if not isinstance(conversation, Team):
+        return find_meters("gpu", gpu_uuid=launched.gpu_uuid) if launched.on_gpu else find_meters("cpu")
+    if not conversation.clocks.are_shared:
+        return Absent("some of its processes run on another machine, whose meters are not read")
+    if not launched.on_gpu:
+        return find_meters("cpu")
+    known = [each.known.gpu_uuid for each in conversation.prepared if each.value("device").startswith("gpu")]
+    boards = {uuid for uuid in known if uuid is not None}
+    if None in known:
+        return Absent(
+            "each process has a GPU of its own, and the framework does not tell which: their energy is unknown"
+        )
+    return find_board_meters(sorted(boards))
 
 
 def clock_cost_s() -> float:

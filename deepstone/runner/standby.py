@@ -30,7 +30,7 @@ from deepstone.supervise import ProcessTimeout
 
 _CORES_EACH: Final = 4  # imports that go on at once hold each other up, and the worker that builds meanwhile
 _MOST: Final = 4
-_IMPORT_S: Final = 120.0  # one that takes longer is not waited for
+PATIENCE_S: Final = 30.0  # beyond what its job waited for by itself; what imports for longer hangs
 
 _Key: TypeAlias = tuple[Sequence[str], Mapping[str, str], Sequence[int] | None]
 
@@ -41,7 +41,6 @@ class _Waiting(Struct, kw_only=True):
     key: _Key
     started: Started
     stack: ExitStack
-    deadline_s: float
     has_imported: bool = False
 
 
@@ -51,6 +50,7 @@ class Standby:
     def __init__(self, most: int) -> None:
         self._most = most
         self._waiting: list[_Waiting] = []
+        self._hung: list[_Key] = []  # of workers whose import did not end; there are no more of these kinds
 
     @staticmethod
     def on(cores: int) -> Standby:
@@ -67,32 +67,48 @@ class Standby:
     def take(self, job: Job) -> tuple[Started, ExitStack] | None:
         """A worker for this job, whose caller now ends it; None if none waits. The last of a kind is replaced by
         others, which import while this one builds."""
-        if not _can_wait(job):
+        if not _can_wait(job) or (key := _key(job)) in self._hung:
             return None
-        key = _key(job)
         found: _Waiting | None = None
         while found is None and (waiting := next((each for each in self._waiting if each.key == key), None)):
             self._waiting.remove(waiting)
-            found = waiting if _answers(waiting) else None
-        if not any(each.key == key for each in self._waiting):
+            found = waiting if self._answers(waiting, _deadline_s()) else None
+        if key not in self._hung and not any(each.key == key for each in self._waiting):
             self._start(job, key)
         return None if found is None else (found.started, found.stack)
 
     def settle(self) -> None:
-        """Wait until nobody imports."""
+        """Wait until nobody imports. A worker that hangs is ended."""
+        deadline_s = _deadline_s()
         for waiting in [each for each in self._waiting if not each.has_imported]:
-            if not _answers(waiting):
+            if not self._answers(waiting, deadline_s):
                 self._waiting.remove(waiting)
+
+    def _answers(self, waiting: _Waiting, deadline_s: float) -> bool:
+        """Whether it has imported, and is still there; else it is ended. Something may have killed it while it
+        waited."""
+        reply: Mapping[str, object] = {}
+        try:
+            if waiting.has_imported:
+                _ask(waiting.started, waiting.key)
+            reply = waiting.started.worker.receive(deadline_s=deadline_s)
+        except ProcessTimeout:
+            if not waiting.has_imported:
+                self._hung.append(waiting.key)
+        except (ProtocolError, WorkerEnded, MissingError, OSError):
+            pass  # what is wrong is told by the worker of a job
+        waiting.has_imported = reply.get("event") == "preload"
+        if not waiting.has_imported:
+            waiting.stack.close()
+        return waiting.has_imported
 
     def _start(self, job: Job, key: _Key) -> None:
         try:
             for _ in range(self._most):
                 with ExitStack() as stack:
                     started = stack.enter_context(started_worker(job))
-                    deadline_s = time.monotonic() + _IMPORT_S
                     _ask(started, key)
-                    waiting = _Waiting(key=key, started=started, stack=stack.pop_all(), deadline_s=deadline_s)
-                    self._waiting.append(waiting)
+                    self._waiting.append(_Waiting(key=key, started=started, stack=stack.pop_all()))
         except (DeepstoneError, WorkerEnded, ProcessTimeout, OSError):
             return  # what is wrong is told by the worker of a job
 
@@ -115,16 +131,5 @@ def _ask(started: Started, key: _Key) -> None:
     started.worker.send({"do": "preload", "protocol": PROTOCOL, "affinity": key[2]})
 
 
-def _answers(waiting: _Waiting) -> bool:
-    """Whether it has imported, and is still there; else it is ended. Something may have killed it while it waited."""
-    try:
-        if waiting.has_imported:
-            _ask(waiting.started, waiting.key)
-            waiting.deadline_s = time.monotonic() + _IMPORT_S
-        reply = waiting.started.worker.receive(deadline_s=waiting.deadline_s)
-    except (ProtocolError, WorkerEnded, ProcessTimeout, MissingError, OSError):
-        reply = {}
-    waiting.has_imported = reply.get("event") == "preload"
-    if not waiting.has_imported:
-        waiting.stack.close()
-    return waiting.has_imported
+def _deadline_s() -> float:
+    return time.monotonic() + PATIENCE_S

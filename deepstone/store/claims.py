@@ -50,6 +50,13 @@ def take(folder: Path, name: str) -> Claim | None:
     return _take_over(path)
 
 
+def owner_of(folder: Path, name: str) -> Owner | None:
+    """Return the process that has a name; None if it has just released it."""
+    with suppress(FileNotFoundError):
+        return _owner(folder / f"{name}.claim")
+    return None
+
+
 def remove_abandoned_claims(folder: Path) -> None:
     """Remove the claims of processes that have ended."""
     # In a missing or read-only folder there is nothing to remove.

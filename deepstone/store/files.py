@@ -54,6 +54,10 @@ class Owner(Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         return f"{self.pid}.{self.started_ticks}.{self.boot}" + (f"@{self.host}" if self.host else "")
 
+    @property
+    def is_elsewhere(self) -> bool:
+        return self.host not in ("", _host())
+
     def is_gone(self) -> bool:
         if self.boot != _boot():
             return self.host in ("", _host())

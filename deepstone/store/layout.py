@@ -5,7 +5,7 @@ runs/ab/ab….json    one file per run: the truth
 findings/….json     one file per finding
 studies/….json      the state of each study; rewritten after every task
 tunes/….json        the log of each search for the best setup; rewritten after every look
-claims/             which process works on which job; claims of killed processes are taken over
+claims/             which process works on which job or search; claims of killed processes are taken over
 tmp/                files being written; those of killed processes are removed
 index.sqlite        built from runs/, and rebuilt whenever it does not match
 """

@@ -250,3 +250,21 @@ class StudyStates(_StateFiles[StudyState], frozen=True, kw_only=True):
 
 class TuneLogs(_StateFiles[TuneLog], frozen=True, kw_only=True):
     """The searches that this store knows."""
+
+    def claim(self, name: str) -> Claim:
+        """Claim a search for this process; use it in a `with`. Raises StoreError if another running process has it."""
+        claimed = f"tune-{name}"
+        with as_store_error("write to", self.layout.root):
+            claim = claims.take(self.layout.claims, claimed)
+            owner = claims.owner_of(self.layout.claims, claimed)
+        if claim is not None:
+            return claim
+        who = "another process" if owner is None else f"process {owner.pid}"
+        where, gone = "", ""
+        if owner is not None and owner.is_elsewhere:
+            where = f" on {owner.host}"
+            gone = f"; if there is no such process any more, remove {self.layout.claims / claimed}.claim"
+        raise StoreError(
+            f"{who}{where} is at this very search, and two would disturb each other: wait until it ends, or end it and "
+            f"give the same command again, which goes on with its looks{gone}"
+        )

@@ -3,7 +3,8 @@ begun."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
 from msgspec.structs import replace
 
@@ -42,8 +43,10 @@ def _why_energy(wanted: Wanted) -> str:
     return f"slowdown={slowdown:g} seeks the least energy among setups at most {slowdown:g} times slower, and "
 
 
-def open_log(store: Store, workload: Workload, wanted: Wanted, command: Sequence[str]) -> TuneLog:
-    """The unfinished log of the same search, else a new one."""
+@contextmanager
+def open_log(store: Store, workload: Workload, wanted: Wanted, command: Sequence[str]) -> Generator[TuneLog]:
+    """The unfinished log of the same search, else a new one. It is claimed until the context is left: raises StoreError
+    if another process is at this search."""
     space = workload.space
     asked = {
         "graph": workload.model.graph.sha,
@@ -56,7 +59,11 @@ def open_log(store: Store, workload: Workload, wanted: Wanted, command: Sequence
         "environments": {name: environment.sha for name, environment in workload.environments.items()},
     }
     name = canonical_sha256(asked)[:20]
-    earlier = store.tunes.get(name)
+    with store.tunes.claim(name):
+        yield _log(store.tunes.get(name), name, workload, wanted, command)
+
+
+def _log(earlier: TuneLog | None, name: str, workload: Workload, wanted: Wanted, command: Sequence[str]) -> TuneLog:
     if earlier is not None and isinstance(earlier.finished_at, Absent):
         return replace(earlier, command=list(command), budget_s=wanted.budget_s, calls=earlier.calls + 1)
     return TuneLog(

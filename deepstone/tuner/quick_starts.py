@@ -35,6 +35,11 @@ class QuickStarts(Struct, frozen=True, kw_only=True):
         """The folder of compiled programs for looks of a kind; empty where frameworks decide."""
         return "" if self.folder is None else str(self.folder / ("finals" if kind == "final" else "search"))
 
+    def settle(self) -> None:
+        """Wait until nothing imports. A launch without a worker from here does not do that by itself."""
+        if self.standby is not None:
+            self.standby.settle()
+
 
 NO_QUICK_STARTS: Final = QuickStarts()
 

@@ -62,8 +62,9 @@ def starts_of(
         found += [best] if best is not None and not is_quick else [point] if best is None else [point, best]
     batches = [value for axis in space.axes if axis.name == "batch" for value in axis.values]
     if batches:
-        largest = max(batches, key=lambda batch: int(str(batch).partition("/")[0]))
-        found += [space.with_value(best, "batch", largest) for best in better.values() if best is not None]
+        found += [
+            space.with_value(best, "batch", max(batches, key=int)) for best in better.values() if best is not None
+        ]
     named = islice(_named(space, of_frameworks), _NAMED)
     return [
         point

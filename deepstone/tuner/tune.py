@@ -534,6 +534,7 @@ class Tuner:
         if takes_s > self.left_s or isinstance(roofline_share(job, latest), Absent):
             return
         self.progress.begin("the layers of the best setup")
+        self._quick_starts.settle()
         found = self.workload.layers(
             best,
             budget_s=_LAYERS_S,

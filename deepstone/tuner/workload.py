@@ -118,15 +118,13 @@ class Workload:
         seed: int = 0,
     ) -> Workload:
         """Raises UsageError for words that mean no space, MissingError if no framework is installed."""
-        choices = parse_words(expand_ranges(words))
+        choices = _at_batch_of_job(parse_words(expand_ranges(words)))
         named = choices.get("framework", [])
         loaded = load_model(reference, frameworks=named, timeout_s=timeout_s, image=image)
         machine = Machine.here()
         environments = _environments(named, opaque=bool(loaded.graph.opaque))
         facts = _facts(loaded, machine, environments, choices, saves_memory=saves_memory or limit_bytes is not None)
         refusal = _refusal(loaded, machine, facts, environments, limit_bytes, isa_is_free="isa" not in choices)
-        if "processes" not in choices and any("/" in str(batch) for batch in choices.get("batch", [])):
-            raise UsageError("batch: tune searches over processes too, so give the batch of the whole job, as batch=32")
         space = make_space(choices, facts, level=level, refusal=refusal, seed=seed)
         if not space.points:
             reason = next(iter(space.excluded), "no framework that is installed runs it")
@@ -214,6 +212,24 @@ class Workload:
         return storable_finding(found, job, task=task, started_at=started_at)
 
 
+def _at_batch_of_job(choices: Choices) -> Choices:
+    """With `batch=8/process` as the batch of the whole job, which all setups of a search share. Raises UsageError where
+    it would change from setup to setup."""
+    batches = choices.get("batch", [])
+    if not any(isinstance(batch, str) for batch in batches):
+        return choices
+    if len(choices.get("processes", [])) != 1:
+        raise UsageError(
+            "batch: tune searches over processes too, so give the batch of the whole job, as batch=32, or one value of "
+            "processes"
+        )
+    others = {name: values[0] for name, values in choices.items() if name != "batch"}
+    of_job = [complete({**others, "batch": batch})["batch"] for batch in batches]
+    if len(set(of_job)) < len(of_job):
+        raise UsageError(f"batch={','.join(map(str, batches))}: a batch of the whole job is listed twice")
+    return {**choices, "batch": of_job}
+
+
 def looked(draft: Draft, *, took_s: float) -> Looked:
     summary, reason = draft.summary, ""
     speed = None if isinstance(summary, Absent) else summary.samples_per_s.median
@@ -248,15 +264,14 @@ def other_training(reference: Draft, draft: Draft) -> str:
 
 
 def peak_bytes(draft: Draft) -> int | Absent:
-    """What counts against the memory of the machine. Each process of a job has a GPU of its own: there it is what the
-    framework reserved in the process that reserved most. On the host it is what all processes of a node took together;
-    pages that they share count for each."""
+    """What counts against the memory of the machine. On GPUs, one for each process, it is what arrays and
+    workspaces took in the process that had most. All frameworks tell it; what they reserve beside it says how they
+    allocate. On the host it is what all processes of a node took together; pages that they share count for each."""
     if isinstance(draft.memory, Absent):
         return draft.memory
-    for name in ("device_reserved_bytes", "device_allocated_bytes"):
-        value = draft.memory.get(name)
-        if isinstance(value, int):
-            return value
+    on_device = draft.memory.get("device_allocated_bytes", Absent("the framework does not tell its memory on the GPU"))
+    if isinstance(on_device, int) or draft.setup.value("device").startswith("gpu"):
+        return on_device
     if isinstance(draft.parallel, Parallel) and draft.parallel.ranks:
         return _host_bytes_of_node(draft.parallel.ranks)
     value = draft.memory.get("host_peak_bytes")
@@ -299,7 +314,7 @@ def _facts(
 ) -> Facts:
     first = next(iter(environments.values()))
     batch = choices.get("batch", [AXES["batch"].default])
-    smallest = min(int(str(value).partition("/")[0]) for value in batch)
+    smallest = min(map(int, batch))
     return Facts(
         device=_device(machine, first, choices),
         cores=machine.usable_cores,

@@ -70,6 +70,15 @@ def test_a_study_says_how_to_go_on(cli: Cli, spinner: None, tmp_path: Path) -> N
     assert cli.runs() == []
 
 
+def test_a_search_says_how_to_go_on(cli: Cli, spinner: None) -> None:
+    words = ("tune", "cifarnet", "framework=fake", "batch=8", "--budget", "20s", "--json", "--wait-until-quiet", "1 s")
+    done = cli(*words)
+    assert done.code == 1
+    told = "every look is stored; go on with: deepstone tune cifarnet framework=fake batch=8 --budget 20s "
+    assert done.err.splitlines()[-1].endswith(f"{told}--wait-until-quiet '1 s' --json")
+    assert not list(cli.store.glob("claims/*.claim"))
+
+
 def test_a_busy_gpu_is_waited_for(cli: Cli, driver: str) -> None:
     done = cli(*ON_GPU, "--wait-until-quiet", "1 s", LD_LIBRARY_PATH=driver, FAKE_NVML_UTILIZATION="60")
     assert done.code == 1

@@ -6,9 +6,11 @@ import ast
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -320,6 +322,63 @@ def test_killed_it_goes_on(cli: Cli) -> None:
     named = {look["run"] for look in answer["looks"]}
     assert named <= {path.stem for path in cli.runs()}
     assert len(cli.runs()) - len(named) <= 2  # a kill between a run and its line in the log
+
+
+def test_the_same_search_is_not_done_twice_at_once(cli: Cli) -> None:
+    process = subprocess.Popen(
+        cli.command(*TUNE), env=cli.environment(**scripted(SPEEDS)), cwd=cli.home, stderr=subprocess.DEVNULL
+    )
+    until = time.monotonic() + 120
+    while not _looks(cli) and time.monotonic() < until:
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGSTOP)
+    seen = _looks(cli)
+    cli(*TUNE, **scripted(SPEEDS)).assert_error(
+        3, f"process {process.pid} is at this very search", "wait until it ends"
+    )
+    assert _looks(cli) == seen
+    process.kill()
+    process.wait()
+    done = cli(*TUNE, "--json", **scripted(SPEEDS)).assert_ok()
+    assert f"goes on after {seen} looks" in done.err
+    assert done.json["budget"]["calls"] == 2
+
+
+@pytest.mark.parametrize("more", [("--json",), ("--emit", "torch")])
+def test_stopped_it_says_how_to_go_on(cli: Cli, more: tuple[str, ...]) -> None:
+    """With all that the command was given; a store from the environment is named there again."""
+    named = replace(cli, store=cli.home / "other store")
+    words = ("tune", *WORDS, "layout=auto,nhwc", "--budget", "60s", "--same", "any", "--timeout", "50")
+    if "--emit" in more:
+        words = (*(word for word in words if word != "framework=fake"), "framework=fake,torch")
+    process = subprocess.Popen(
+        cli.command(*words, *more, "--store", named.store),
+        env=cli.environment(**scripted(SPEEDS)),
+        cwd=cli.home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until = time.monotonic() + 120
+    while not _looks(named) and time.monotonic() < until:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=200)
+    assert (process.returncode, out) == (130, "")
+    last = err.splitlines()[-1]
+    assert last.startswith("deepstone: interrupted; every look is stored; go on with: deepstone tune ")
+    resume = shlex.split(last.partition("go on with: deepstone ")[2])
+    assert {*more, "--store", str(named.store)} <= {*resume}
+    (log,) = [path.stem for path in (named.store / "tunes").glob("*.json")]
+    process = subprocess.Popen(
+        cli.command(*resume), env=cli.environment(**scripted(SPEEDS)), cwd=cli.home, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    with process:
+        assert any("looks of an earlier call" in line for line in process.stderr)
+        process.kill()
+    assert [path.stem for path in (named.store / "tunes").glob("*.json")] == [log]
+    assert not cli.store.exists()
 
 
 def _looks(cli: Cli) -> int:

@@ -68,5 +68,6 @@ def test_steps_of_ranks_with_other_clocks_are_told_on_ours(apart_in_time: None, 
         assert its["start_s"] == pytest.approx(mine["start_s"], abs=60)  # not 5000
     assert 0.9 * STEP_S < record["summary"]["step_s"]["median"] < 50 * STEP_S
     check_consistent(codec.as_record(record))
+    assert "another machine" in record["energy"]["absent"]  # which a clock that is not ours may mean
     told = {doubt["code"] for doubt in record["doubts"]}
     assert ("clock_unaligned" in told) == (theirs["error_s"] > 0.02 * record["summary"]["step_s"]["median"])

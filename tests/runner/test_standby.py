@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_jobs import Script, carrying, fake_job, seconds_until_gone
+from fake_jobs import SOON_S, Script, carrying, fake_job, seconds_until_gone
 from msgspec import structs
 
 from deepstone.backends.before_import import FAKE_SCRIPT
@@ -106,6 +106,31 @@ def test_nobody_works_while_a_worker_is_timed(script: Script, marked_processes: 
         used = {pid: cpu_s(pid) - before[pid] for pid in carrying(marked_processes)}
         assert len(used) >= 2
         assert max(used.values()) <= 2 * TICK_S
+
+
+def test_an_import_that_hangs_is_waited_for_once_and_ended(
+    script: Script, marked_processes: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nor may it use up the time of a search, nor go on while others are timed."""
+    script()
+    hangs = tmp_path / "python"
+    hangs.write_text("#!/bin/sh\nexec sleep 1000\n")
+    hangs.chmod(0o755)
+    job = fake_job()
+    job = structs.replace(job, environment=structs.replace(job.environment, program=hangs))
+    monkeypatch.setattr("deepstone.runner.standby.PATIENCE_S", 1.0)
+    with Standby(2) as standby:
+        assert standby.take(job) is None
+        assert workers(marked_processes)
+        began_s = time.monotonic()
+        standby.settle()
+        assert 1.0 <= time.monotonic() - began_s < SOON_S
+        assert seconds_until_gone(marked_processes) < SOON_S
+        assert standby.take(job) is None
+        assert not carrying(marked_processes)
+        look(fake_job(), standby)  # others of another kind are there as before
+        standby.settle()
+        assert workers(marked_processes)
 
 
 @pytest.mark.parametrize("axes", [{"processes": 2}, {"power_limit": 300}])

@@ -19,9 +19,11 @@ from memory_kills import no_kill_meanwhile
 from msgspec.structs import replace
 from worker_trees import read_bytes
 
+from deepstone.absent import Absent
 from deepstone.errors import MissingError
 from deepstone.measure.doubts import around_the_network
 from deepstone.measure.effort import Effort
+from deepstone.measure.energy.base import Meter
 from deepstone.results import codec
 from deepstone.results.parallel import Wire
 from deepstone.results.quantity import Quantity
@@ -286,6 +288,51 @@ class TestRanks:
         script(gpus=2)
         record = run(device="gpu:0")
         assert [rank["device"] for rank in record["parallel"]["ranks"]] == ["gpu:0", "gpu:1"]
+
+
+class OfBoard(Meter):
+    """A board that takes 3 J from one reading to the next."""
+
+    update_period_s = 1e-9
+
+    def __init__(self, uuid: str | None) -> None:
+        self.name, self.covers = "nvml", f"gpu {uuid}, whole board"
+        self._joules = 0.0
+
+    def read_j(self) -> float:
+        self._joules += 3.0
+        return self._joules
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class TestEnergy:
+    @pytest.fixture(autouse=True)
+    def boards(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def open_meter(*, gpu_index: int, gpu_uuid: str | None) -> Meter | Absent:
+            return Absent("no energy counter") if gpu_uuid == "GPU-old" else OfBoard(gpu_uuid)
+
+        monkeypatch.setattr("deepstone.measure.energy.window.open_nvml_meter", open_meter)
+
+    def energy(self, run: Any, script: Script, *uuids: str | None) -> Any:
+        details = {str(n): {"details": {"gpu_uuid": uuid} if uuid else {}} for n, uuid in enumerate(uuids)}
+        script(gpus=2, ranks=details)
+        return run(device="gpu:0")["energy"]
+
+    def test_it_is_that_of_the_boards_of_all_processes(self, run, script: Script):
+        energy = self.energy(run, script, "GPU-0", "GPU-1")
+        assert [meter["covers"] for meter in energy["meters"]] == ["gpu GPU-0, whole board", "gpu GPU-1, whole board"]
+        assert energy["joules"] == 6.0
+        steps = energy["joules"] / energy["joules_per_step"]
+        assert energy["samples_per_j"] == pytest.approx(8 * steps / 6.0)
+
+    def test_a_board_that_processes_share_counts_once(self, run, script: Script):
+        assert self.energy(run, script, "GPU-0", "GPU-0")["joules"] == 3.0
+
+    @pytest.mark.parametrize(("uuid", "why"), [("GPU-old", "no energy counter"), (None, "does not tell which")])
+    def test_with_one_board_missing_it_is_absent(self, run, script: Script, uuid: str | None, why: str):
+        assert why in self.energy(run, script, "GPU-0", uuid)["absent"]
 
 
 class TestPlacement:

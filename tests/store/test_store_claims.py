@@ -13,7 +13,7 @@ from factory import sha, typed_draft
 from msgspec.structs import replace
 from store_kit import Spawn, finished, say_go
 
-from deepstone.errors import UsageError
+from deepstone.errors import StoreError, UsageError
 from deepstone.store.files import Owner
 from deepstone.store.store import Store
 
@@ -168,3 +168,13 @@ def test_of_many_that_find_a_dead_claim_one_gets_it(store: Store, spawn: Spawn, 
     assert sorted(answers) == ["held\n"] + ["refused\n"] * 3
     for racer in racers:
         finished(racer)
+
+
+def test_a_search_on_another_host_says_how_it_can_be_had(store: Store):
+    with store.tunes.claim("a") as claim:
+        with pytest.raises(StoreError, match=f"process {os.getpid()} is at this very search"):
+            store.tunes.claim("a")
+        elsewhere = replace(claim.owner, boot=claim.owner.boot[::-1], host="elsewhere")
+        claim.path.write_text(elsewhere.text)
+    with pytest.raises(StoreError, match=rf"process {os.getpid()} on elsewhere .* remove {claim.path}$"):
+        store.tunes.claim("a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from tune_example import tuned
 from deepstone.absent import Absent
 from deepstone.results.quantity import Quantity
 from deepstone.results.tune import NOT_THE_SAME, AxisRatio, TuneLimit, TuneObjective
+from deepstone.runner.standby import Standby
 from deepstone.setups.axes import Value
 from deepstone.setups.request import parse_words
 from deepstone.setups.tuning import Facts
 from deepstone.store.store import Store
 from deepstone.tuner.doubts import beaten_without
 from deepstone.tuner.emit import chosen_setup
+from deepstone.tuner.quick_starts import QuickStarts
 from deepstone.tuner.space import make_space
 from deepstone.tuner.wanted import Wanted
 
@@ -263,6 +266,29 @@ def test_killed_at_any_moment_it_goes_on(tmp_path: Path, lives: tuple[int, ...])
     assert answer.rounds == whole.rounds
     assert answer.budget.spent_s == pytest.approx(whole.budget.spent_s, rel=0.2)
     assert all(look.run and store.get(look.run) for look in answer.looks)
+
+
+def test_nothing_imports_while_layers_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check before it may have taken the last worker that waited; those that replace it import."""
+    told: list[str] = []
+
+    class Importing(Standby):
+        def settle(self) -> None:
+            told.append("settled")
+
+    class Timed(Scripted):
+        def layers(self, point: Any, **_options: Any) -> Any:
+            told.append("layers")
+            raise KeyboardInterrupt
+
+    def with_workers(*_: object) -> AbstractContextManager[QuickStarts]:
+        return nullcontext(QuickStarts(standby=Importing(1)))
+
+    monkeypatch.setattr("deepstone.tuner.tune.quick_starts", with_workers)
+    monkeypatch.setattr("deepstone.tuner.tune.roofline_share", lambda *_: 0.5)
+    with pytest.raises(KeyboardInterrupt):
+        a_tuner(Timed(space=a_space(), speed=speed), tmp_path, THROUGHPUT).tune()
+    assert told == ["settled", "layers"]
 
 
 class Metered(Scripted):

@@ -7,7 +7,9 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from deepstone.absent import Absent
 from deepstone.backends.before_import import FAKE_SCRIPT
+from deepstone.errors import UsageError
 from deepstone.results.parallel import Parallel
 from deepstone.results.record import Draft
 from deepstone.runner.rank_memory import planned_bytes
@@ -33,10 +35,24 @@ def test_memory_of_the_host_is_that_of_all_processes_of_a_node(of_two_processes:
     assert peak_bytes(apart) == max(peaks)
 
 
-def test_memory_of_gpus_is_that_of_the_fullest(of_two_processes: tuple[Workload, Draft]) -> None:
-    _, draft = of_two_processes
+@pytest.mark.parametrize("reserved", [20 * 2**30, Absent("TensorFlow does not say how much it has reserved")])
+def test_memory_of_gpus_is_what_every_framework_tells(
+    of_two_processes: tuple[Workload, Draft], reserved: int | Absent
+) -> None:
+    """JAX reserves its pool in powers of two, and TensorFlow does not tell what it reserves."""
+    draft = _on_gpu(of_two_processes[1], device_allocated_bytes=2**30, device_reserved_bytes=reserved)
+    assert peak_bytes(draft) == 2**30
+
+
+def test_memory_of_the_host_is_never_that_of_a_gpu(of_two_processes: tuple[Workload, Draft]) -> None:
+    why = Absent("this JAX does not report it")
+    assert peak_bytes(_on_gpu(of_two_processes[1], device_allocated_bytes=why, device_reserved_bytes=why)) == why
+
+
+def _on_gpu(draft: Draft, **memory: int | Absent) -> Draft:
     assert isinstance(draft.memory, dict)
-    assert peak_bytes(replace(draft, memory={**draft.memory, "device_reserved_bytes": 2**30})) == 2**30
+    effects = {**draft.setup.effective, "device": replace(draft.setup.effective["device"], value="gpu:0")}
+    return replace(draft, memory={**draft.memory, **memory}, setup=replace(draft.setup, effects=effects))
 
 
 def test_a_look_has_the_analytic_need_of_one_of_its_processes(of_two_processes: tuple[Workload, Draft]) -> None:
@@ -53,6 +69,38 @@ def test_setups_whose_processes_do_not_fit_together_are_excluded() -> None:
     limited = Workload.of(PLAIN[0], words, limit_bytes=int(1.5 * (one + two) / 2)).space
     assert {space.value(point, "processes") for point in space.points} == {"auto", 2}
     assert {limited.value(point, "processes") for point in limited.points} == {"auto"}
+
+
+@pytest.mark.parametrize(
+    ("processes", "batch", "batches"),
+    [
+        ("processes=2", "batch=8/process,16/process", [16, 32]),
+        ("processes=2", "batch=16/process,8", [32, 8]),
+        ("processes=auto", "batch=8/process", [8]),
+    ],
+)
+def test_the_batch_of_each_process_is_searched_as_that_of_the_job(
+    processes: str, batch: str, batches: list[int]
+) -> None:
+    space = Workload.of(PLAIN[0], ("framework=fake", "threads=1", "layout=auto,nhwc", processes, batch)).space
+    assert {space.value(point, "batch") for point in space.points} == set(batches)
+    assert space.value(space.default, "batch") == batches[0]
+    for point in space.points:
+        assert space.point_of(space.given(point)) == point
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("processes=1,2", "batch=8/process"), "searches over processes too"),
+        (("processes=1..4", "batch=8/process,16/process"), "searches over processes too"),
+        (("batch=8/process",), "searches over processes too"),
+        (("processes=2", "batch=8/process,16"), "listed twice"),
+    ],
+)
+def test_a_batch_that_changes_with_the_processes_is_refused(words: tuple[str, ...], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        Workload.of(PLAIN[0], ("framework=fake", "threads=1", *words))
 
 
 def test_narrow_numbers_without_instructions_are_looked_at_only_if_asked_for() -> None:

@@ -9,7 +9,7 @@ The window includes the energy between blocks of steps: keep the gaps short.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -54,6 +54,19 @@ def find_meters(
         return open_rapl_meters(powercap)
     meter = open_nvml_meter(gpu_index=gpu_index, gpu_uuid=gpu_uuid)
     return meter if isinstance(meter, Absent) else [meter]
+
+
+def find_board_meters(uuids: Iterable[str]) -> Sequence[Meter] | Absent:
+    """Open the meters of several GPUs, or none: the energy of only some boards would look like a saving."""
+    meters: list[Meter] = []
+    for uuid in uuids:
+        found = find_meters("gpu", gpu_uuid=uuid)
+        if isinstance(found, Absent):
+            for meter in meters:
+                meter.close()
+            return found
+        meters += found
+    return meters
 
 
 def read_meters(meters: Sequence[Meter]) -> EnergyReading:
