@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -10,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
+
+from deepstone.runner.job import Machine
+from deepstone.setups.tuning import Facts
+from deepstone.tuner.facts import units_of_cpu
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 FIDELITY = ("fidelity.py", "--models", "cifarnet", "--rounds", "1", "--round-s", "0.01")
@@ -37,3 +43,17 @@ def test_it_runs(words: tuple[str, ...], keys: set[str], tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     found: Any = json.loads(output.read_text())
     assert keys <= set(found[0] if isinstance(found, list) else found)
+
+
+@pytest.mark.parametrize(
+    "flags", [("avx512_bf16",), ("avx512_bf16", "amx_tile", "amx_bf16"), ("avx2",), ("amx_tile", "amx_bf16")]
+)
+def test_a_table_has_the_matrix_units_of_its_machine(flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the product tells them of the same machine."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    table: Any = importlib.import_module("tune_table")
+    names = {"avx2": "avx2", "avx512_bf16": "avx512_core_bf16", "amx_tile": "avx512_core_amx"}
+    facts = Facts(device="cpu", frameworks=("torch",), isa=tuple(names[flag] for flag in flags if flag in names))
+    cpu = replace(Machine.here().cpu, flags=list(flags))
+    made = table.Table(head={"model": "cifarnet", "words": ["batch=32"]}, axes=(), facts=facts)
+    assert made.advice_facts().matrix_units == units_of_cpu(cpu)
