@@ -398,14 +398,25 @@ class Tuned(Part, frozen=True, kw_only=True):
     @property
     def broken_limit(self) -> str:
         """The limit that the default breaks, in words; empty if there is none."""
-        most = {limit.name: limit.most for limit in self.limits}
-        peak, speed, energy = self.default.peak_bytes, self.default.samples_per_s, self.default.samples_per_j
-        if not isinstance(peak, Absent) and peak > most.get("memory", math.inf):
-            return f"{bytes_(peak)} of memory, {bytes_(most['memory'])} allowed"
-        if isinstance(speed, Absent) or isinstance(energy, Absent):
-            return ""
-        power_w = speed.median / energy.median
-        return f"{power_w:.0f} W, {most['power']:g} W allowed" if power_w > most.get("power", math.inf) else ""
+        return broken_limit(self.limits, self.default)
+
+
+def broken_limit(limits: Iterable[TuneLimit], measured: Look | TunedSetup) -> str:
+    """Which limit it breaks, in words; empty if none. Power is what the meters saw: samples per second over samples per
+    joule."""
+    peak, speed, energy = measured.peak_bytes, measured.samples_per_s, measured.samples_per_j
+    for limit in limits:
+        if limit.name == "memory" and not isinstance(peak, Absent) and peak > limit.most:
+            return f"{bytes_(peak)} of memory, {bytes_(int(limit.most))} allowed"
+        if limit.name == "memory" or isinstance(speed, Absent) or isinstance(energy, Absent):
+            continue
+        if (power_w := _middle(speed) / _middle(energy)) > limit.most:
+            return f"{power_w:.0f} W, {limit.most:g} W allowed"
+    return ""
+
+
+def _middle(measured: Quantity | float) -> float:
+    return measured.median if isinstance(measured, Quantity) else measured
 
 
 def _times(ratio: Quantity) -> str:

@@ -8,8 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from deepstone.absent import Absent
-from deepstone.results.tune import Look, SameLevel, TuneLimit, TuneObjective
-from deepstone.units import bytes_
+from deepstone.results.tune import Look, SameLevel, TuneLimit, TuneObjective, broken_limit
 
 BUDGET_S: Final = 600.0
 LEAST_BUDGET_S: Final = 5.0
@@ -42,13 +41,5 @@ class Wanted(Struct, frozen=True, kw_only=True):
                 return None if isinstance(look.peak_bytes, Absent) else -math.log(max(1, look.peak_bytes))
 
     def broken_limit(self, look: Look) -> str:
-        """Which limit a look breaks, in words; empty if none. Power is what the meters saw: samples per second over
-        samples per joule."""
-        for limit in self.limits:
-            if limit.name == "memory" and not isinstance(look.peak_bytes, Absent) and look.peak_bytes > limit.most:
-                return f"{bytes_(look.peak_bytes)} of memory, {bytes_(int(limit.most))} allowed"
-            if limit.name == "power" and not isinstance(look.samples_per_j, Absent):
-                speed = 0.0 if isinstance(look.samples_per_s, Absent) else look.samples_per_s
-                if (power_w := speed / look.samples_per_j) > limit.most:
-                    return f"{power_w:.0f} W, {limit.most:g} W allowed"
-        return ""
+        """Which limit a look breaks, in words; empty if none."""
+        return broken_limit(self.limits, look)
