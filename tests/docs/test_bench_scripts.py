@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -57,3 +58,17 @@ def test_a_table_has_the_matrix_units_of_its_machine(flags: tuple[str, ...], mon
     cpu = replace(Machine.here().cpu, flags=list(flags))
     made = table.Table(head={"model": "cifarnet", "words": ["batch=32"]}, axes=(), facts=facts)
     assert made.advice_facts().matrix_units == units_of_cpu(cpu)
+
+
+def test_a_replay_tells_what_the_answer_names_beside_what_the_search_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With time for a few launches the finals decide nothing, so the answer stays with the default."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    replay: Any = importlib.import_module("tune_replay")
+    table = replay.synthetic(0, noise=0.003)
+    (one,) = replay.replays(table, 1, 0.02)
+    result = replay.ours(one)
+    assert (result.named, result.answered) == (False, table.default)
+    assert result.chosen != table.default
+    row = replay.measured([table], {"deepstone": replay.ours}, 1, 0.02)["deepstone"]
+    assert row["answered"] == pytest.approx(math.exp(one.truth[table.default] - one.best))
+    assert row["answered"] < row["speed"]
