@@ -13,7 +13,6 @@ from deepstone.cli.plans import answers_of
 from deepstone.units import bytes_, digits, percent
 
 if TYPE_CHECKING:
-    from deepstone.results.quantity import Quantity
     from deepstone.results.record import Workload as RecordedWorkload
     from deepstone.results.tune import AxisRatio, Tuned, TunedSetup, TuneSpace
     from deepstone.setups.axes import Value
@@ -70,7 +69,8 @@ def _lines(answer: Tuned, samples: str) -> Iterator[str]:
 
     launches = f"{answer.budget.launches} launch{'' if answer.budget.launches == 1 else 'es'}"
     noise = answer.space.noise
-    quiet = "" if isinstance(noise, Absent) else f" · noise {percent(noise)}"
+    of = "" if answer.is_of_speed else f" of {answer.sought}"
+    quiet = "" if isinstance(noise, Absent) else f" · noise {percent(noise)}{of}"
     yield f"{_space_line(answer.space)}{quiet} · {launches}"
     rounds = f"{answer.rounds_in_words}, fresh processes"
     if answer.answer != "better":
@@ -148,18 +148,23 @@ def _why_lines(answer: Tuned) -> Iterator[str]:
     most = max(logs)
     width = max((len(each.axis) for each in answer.why), default=0)
     head = "why    "
+    if not answer.is_of_speed:
+        better = "; below 1x is less" if answer.objective.name == "memory" else ""
+        yield f"{head}ratios of {answer.sought}{better}"
+        head = "       "
     for each, log in zip(answer.why, logs, strict=True):
         is_gain = each.contribution.median > 1  # what a slowdown costs is no length of a gain
         drawn = "█" * round(_BAR * log / most) if is_gain else ""
-        parts = f"added {_effect(each.added)}, removed {_effect(each.removed)}"
-        yield f"{head}{each.axis:{width}}  {digits(each.contribution.median):>5}x {drawn:{_BAR}}  {parts}"
+        parts = f"added {_effect(answer, each.added)}, removed {_effect(answer, each.removed)}"
+        share = digits(answer.as_told(each.contribution).median)
+        yield f"{head}{each.axis:{width}}  {share:>5}x {drawn:{_BAR}}  {parts}"
         head = "       "
     # The shares of two changes make up the whole gain by how they are defined.
     if not isinstance(answer.together, Absent) and len(answer.why) > 2:
-        yield f"{head}{'together':{width}}  {digits(answer.together.median):>5}x"
+        yield f"{head}{'together':{width}}  {digits(answer.as_told(answer.together).median):>5}x"
     if (combined := answer.in_combination) is not None and not isinstance(answer.ratio, Absent):
-        alone = digits(answer.ratio.median / combined)
-        yield f"       added one by one they would make {alone}x; in combination {digits(combined)}x that"
+        alone, by = (digits(answer.number_as_told(each)) for each in (answer.ratio.median / combined, combined))
+        yield f"       added one by one they would make {alone}x; in combination {by}x that"
     no_effect = ", ".join(each.axis for each in answer.no_effect) or "–"
     yield f"       no effect: {no_effect}    not decided: {', '.join(answer.not_decided) or '–'}"
 
@@ -180,16 +185,11 @@ def _bound_lines(answer: Tuned) -> Iterator[str]:
         yield f"bound  {'; '.join(parts)}"
 
 
-def _effect(effect: AxisRatio | Absent) -> str:
+def _effect(answer: Tuned, effect: AxisRatio | Absent) -> str:
     if isinstance(effect, Absent):
         return f"– ({effect.reason})"
-    return f"{in_words(effect.ratio)}{' estimated' if effect.estimated else ''}"
-
-
-def in_words(ratio: Quantity | Absent) -> str:
-    if isinstance(ratio, Absent):
-        return ratio.reason
-    return f"{digits(ratio.median)}x ({ratio.span_in_words(digits)})"
+    ratio = answer.as_told(effect.ratio)
+    return f"{digits(ratio.median)}x ({ratio.span_in_words(digits)}){' estimated' if effect.estimated else ''}"
 
 
 def _space_line(space: TuneSpace) -> str:

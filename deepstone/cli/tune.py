@@ -20,7 +20,7 @@ from deepstone.cli.jobs import image_size, image_words, noise_at_start, quiet_ma
 from deepstone.cli.options import Axes, Image, Model, OutputOptions, Timeout, WaitUntilQuiet
 from deepstone.cli.output import note, print_json, write
 from deepstone.cli.progress import Bar, progress_bar
-from deepstone.cli.show_tune import in_words, show_plan, show_tuned
+from deepstone.cli.show_tune import show_plan, show_tuned
 from deepstone.cli.stopped import Stopped
 from deepstone.errors import DeepstoneError, UsageError, nearest, shown
 from deepstone.setups.request import changed
@@ -357,7 +357,7 @@ def _write_best(path: Path, answer: Tuned, model: str, command: Sequence[str]) -
         if path.exists():
             note(f"{path} is of an earlier search and stays as it is: nothing better was shown here")
         return []
-    said = answer.ratio.reason if isinstance(answer.ratio, Absent) else f"{in_words(answer.ratio)} the default"
+    said = answer.ratio.reason if isinstance(answer.ratio, Absent) else answer.gain_in_words(answer.ratio)
     lines = [
         _WRITTEN,
         f"# {shlex.join(command)}",
@@ -423,4 +423,4 @@ def _gain(ratio: float, sought: ObjectiveName) -> str:
     """As in `1.2x` the speed of the default; less memory is a share of it."""
     if sought == "memory":
         return f"{digits(1 / ratio)}x the memory of"
-    return f"{digits(ratio)}x the energy efficiency of" if sought == "energy" else f"{digits(ratio)}x"
+    return f"{digits(ratio)}x the samples per joule of" if sought == "energy" else f"{digits(ratio)}x"

@@ -22,7 +22,6 @@ _MEANS: Final = {
     "close": "rounding may change too, by no more than a tenth of what other data change",
     "any": "anything may change; what was given up is told",
 }
-_WHAT: Final = {"throughput": "speed", "energy": "samples per joule", "memory": "memory saved"}
 _STAY: Final = "the default"
 
 
@@ -161,16 +160,17 @@ def _verdict(found: Tuned) -> str:
 def _gain(found: Tuned) -> str:
     if not found.is_better or isinstance(found.ratio, Absent):
         return ""
-    ratio = found.ratio.median
-    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
+    ratio = found.number_as_told(found.ratio.median)
+    return f"{ratio:.2f}" if 0.1 <= ratio < 10 else digits(ratio) if ratio < 1 else f"{ratio:.0f}"
 
 
 def _gain_in_words(found: Tuned) -> str:
-    return found.ratio.reason if isinstance(found.ratio, Absent) else times(found.ratio)
+    return found.ratio.reason if isinstance(found.ratio, Absent) else found.gain_in_words(found.ratio)
 
 
-def times(ratio: Quantity) -> str:
-    return f"{digits(ratio.median)}x ({ratio.span_in_words(digits)})"
+def times(found: Tuned, ratio: Quantity) -> str:
+    told = found.as_told(ratio)
+    return f"{digits(told.median)}x ({told.span_in_words(digits)})"
 
 
 def rates(setup: TunedSetup, samples: str) -> str:
@@ -196,7 +196,7 @@ def _answer(found: Tuned, samples: str) -> str:
             undecided = f"Nothing is decided{here}: other setups may be better, but these finals do not show it."
             return f"{undecided} The default, {default}"
         return f"Stay with the default, {default} Nothing better was shown{here}."
-    gain = found.ratio.reason if isinstance(found.ratio, Absent) else found.gain_in_words(found.ratio)
+    gain = _gain_in_words(found)
     given_up = f" Given up: {found.given_up}." if found.given_up else " Nothing was given up."
     return f"Use {setup_words(found.best.setup)}: {rates(found.best, samples)}, {gain}.{given_up}"
 

@@ -24,6 +24,11 @@ _NOTEWORTHY: Final = 1.05  # times what changes bring one by one: less is within
 LookKind: TypeAlias = Literal["start", "search", "sentinel", "repeat", "final", "explain"]
 LOOK_KINDS: Final[tuple[LookKind, ...]] = ("start", "search", "sentinel", "repeat", "final", "explain")
 ObjectiveName: TypeAlias = Literal["throughput", "energy", "memory"]
+_SOUGHT: Final[Mapping[ObjectiveName, str]] = {
+    "throughput": "speed",
+    "energy": "samples per joule",
+    "memory": "memory",
+}
 SameLevel: TypeAlias = Literal["exact", "close", "any"]
 Sameness: TypeAlias = Literal["same", "not the same", "not proven"]
 OTHER_DATA: Final = "what other data change"
@@ -71,8 +76,8 @@ class Excluded(Part, frozen=True, kw_only=True):
 
 class TuneSpace(Part, frozen=True, kw_only=True):
     """`setups`: how many can run here; where they are too many to list, `is_estimate`, and `excluded` counts those of a
-    random part. `noise`: the standard deviation of log speed between launches of one setup, as the search learned
-    it."""
+    random part. `noise`: the standard deviation of the log of what is sought (speed, samples per joule, memory) between
+    launches of one setup, as the search learned it."""
 
     setups: Count
     is_estimate: bool
@@ -220,7 +225,8 @@ class SameTraining(Part, frozen=True, kw_only=True):
 
 
 class AxisRatio(Part, frozen=True, kw_only=True):
-    """A speed ratio of two setups that differ in one axis. `estimated`: the model's, not measured."""
+    """A ratio of what is sought of two setups that differ in one axis; more is better, so for memory it is of what is
+    saved. `estimated`: the model's, not measured."""
 
     ratio: Quantity
     estimated: bool
@@ -313,8 +319,9 @@ class TuneLog(Part, frozen=True, kw_only=True, forbid_unknown_fields=False, omit
 
 
 class Tuned(Part, frozen=True, kw_only=True):
-    """`ratio`: the objective of the best over that of the default. `together`: what the parts of all axes do not
-    explain. `also_within`: setups of the finals that are within 2 % of the best and change more axes.
+    """`ratio`: the objective of the best over that of the default; of memory, the default's over that of the best, so
+    that more is better for every objective. All ratios here are of the objective. `together`: what the parts of all
+    axes do not explain. `also_within`: setups of the finals that are within 2 % of the best and change more axes.
     `not_decided`: axes about which the looks allow no statement. `doubts`: those of the finals' runs, in words.
     `rounds`: of the finals, those that were measured to the end; `planned_rounds`: as many as were to be."""
 
@@ -351,11 +358,27 @@ class Tuned(Part, frozen=True, kw_only=True):
         return f"{self.rounds} of {self.planned_rounds} rounds (the time was over)"
 
     def gain_in_words(self, ratio: Quantity) -> str:
-        """Say a ratio of what is sought as `2.34x (2.24 – 2.45) the default`. Memory is to be small: less of it is
-        below 1 for a reader."""
-        if self.objective.name == "memory":
-            return f"{_times(ratio.inverse(1.0))} the memory of the default"
-        return f"{_times(ratio)} the {'samples per joule of the ' if self.objective.name == 'energy' else ''}default"
+        """Say a ratio of what is sought as `2.34x (2.24 – 2.45) the default`, or of memory as `0.5x (0.49 – 0.51) the
+        memory of the default`."""
+        return f"{_times(self.as_told(ratio))} the {'' if self.is_of_speed else f'{self.sought} of the '}default"
+
+    def as_told(self, ratio: Quantity) -> Quantity:
+        """A ratio of what is sought as a reader meets it everywhere. Inside, more is better; but memory is to be small,
+        and whoever reads a ratio of memory expects less of it to be below 1."""
+        return ratio.inverse(1.0) if self.objective.name == "memory" else ratio
+
+    def number_as_told(self, ratio: float) -> float:
+        """The same of a number without an interval."""
+        return 1 / ratio if self.objective.name == "memory" else ratio
+
+    @property
+    def sought(self) -> str:
+        """What every ratio is a ratio of, in words."""
+        return _SOUGHT[self.objective.name]
+
+    @property
+    def is_of_speed(self) -> bool:
+        return self.objective.name == "throughput"
 
     @property
     def in_combination(self) -> float | None:

@@ -42,10 +42,15 @@ def refused_launches(log: TuneLog) -> list[str]:
 
 
 def beaten_without(answer: Tuned) -> list[str]:
-    """Changes without which the best setup looked faster, in looks outside the finals: those do not decide, and do not
+    """Changes without which the best setup looked better, in looks outside the finals: those do not decide, and do not
     go unsaid."""
+
+    def looked(ratio: float) -> str:
+        times = f"{answer.number_as_told(ratio):.3g}x"
+        return f"{times} as fast" if answer.is_of_speed else f"to have {times} the {answer.sought}"
+
     return [
-        f"without {why.axis}={why.best} the best setup looked {1 / removed.ratio.median:.3g}x as fast in looks outside "
+        f"without {why.axis}={why.best} the best setup looked {looked(1 / removed.ratio.median)} in looks outside "
         f"the finals, which do not decide: compare it with {why.axis}={why.default}"
         for why in answer.why
         if not isinstance(removed := why.removed, Absent)
@@ -55,7 +60,10 @@ def beaten_without(answer: Tuned) -> list[str]:
 
 
 def uneven_rounds(answer: Tuned) -> list[str]:
-    """Finalists of which one round tells something else than the others: something disturbed a launch."""
+    """Finalists of which one round tells something else than the others: something disturbed a launch. Rounds are
+    speeds, so where something else is sought they say nothing about the interval."""
+    if not answer.is_of_speed:
+        return []
     default = next((final for final in answer.finals if final.is_default), None)
     found: list[str] = []
     for final in answer.finals:

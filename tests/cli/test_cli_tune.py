@@ -274,6 +274,12 @@ def test_progress_tells_what_is_sought(cli: Cli) -> None:
     assert "precision=bf16-mixed: 25.0 MiB, " in told.err
     assert ", 0.250x the memory of the default: the best so far" in told.err
     assert "2 setups of 1 axis" in told.out
+    # A ratio of memory is told as memory wherever it stands.
+    assert re.search(r"noise \S+ % of memory", told.out)
+    assert "ratios of memory; below 1x is less" in told.out
+    assert re.search(r"precision +0\.250x █+  added 0\.250x .*, removed 0\.250x", told.out)
+    assert "4.00x" not in told.out
+    assert "# 0.250x (0.250 – 0.250) the memory of the default." in (cli.home / "best.toml").read_text()
 
 
 @pytest.mark.parametrize(

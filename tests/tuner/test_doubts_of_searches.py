@@ -41,6 +41,11 @@ def test_a_disturbed_round_is_told() -> None:
     assert "2.56x" in doubt
 
 
+def test_a_disturbed_round_of_speeds_is_no_doubt_about_memory() -> None:
+    uneven = with_rounds([40.3, 23.1, 39.9], [103.0, 102.0, 102.0])
+    assert uneven_rounds(replace(uneven, objective=TuneObjective(name="memory"))) == []
+
+
 def test_of_two_rounds_nobody_can_tell_which_was_disturbed() -> None:
     assert uneven_rounds(with_rounds([40.0, 23.0], [103.0, 102.0])) == []
 

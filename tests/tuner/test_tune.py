@@ -132,6 +132,10 @@ def test_a_change_that_looked_harmful_outside_the_finals_is_told() -> None:
     told = beaten_without(replace(answer, why=[harmful, *answer.why[1:]]))
     assert "precision=bf16-mixed" in told[0]
     assert "1.25x" in told[0]
+    for objective, ratio in (("memory", "0.8x the memory"), ("energy", "1.25x the samples per joule")):
+        other = replace(answer, why=[harmful], objective=TuneObjective(name=objective))
+        assert ratio in beaten_without(other)[0]
+        assert "fast" not in beaten_without(other)[0]
     estimated = replace(harmful, removed=replace(removed, estimated=True))
     assert beaten_without(replace(answer, why=[estimated])) == []
 
