@@ -39,6 +39,7 @@ from deepstone.tuner.doubts import (
     compiled_unevenly,
     doubts_of_runs,
     failed_finalists,
+    finalists_that_compile,
     other_machine_state,
     refused_launches,
     uneven_rounds,
@@ -530,12 +531,14 @@ class Tuner:
             )
         )
         about_runs = doubts_of_runs(self.store, [run for final in answer.finals for run in final.runs])
+        compiled = finalists_that_compile(answer, self.store) if self._quick_starts.keeps_programs else []
         about_search = [
             *self._too_short(contest),
             *beaten_without(answer),
             *uneven_rounds(answer),
             *failed_finalists(answer),
-            *(compiled_unevenly if self._quick_starts.keeps_programs else other_machine_state)(answer),
+            *compiled_unevenly(answer, compiled),
+            *other_machine_state(answer, compiled),
             *self.proof.doubts(contest.points),
             *refused_launches(self.log),
         ]
