@@ -74,10 +74,11 @@ def _lines(answer: Tuned, samples: str) -> Iterator[str]:
     yield f"{_space_line(answer.space)}{quiet} · {launches}"
     rounds = f"{answer.rounds_in_words}, fresh processes"
     if answer.answer != "better":
-        best = "none" if answer.nothing_within_limits else "the default"
+        best = "none" if answer.why_none else "the default"
         yield f"best   {best}: {_why_default(answer)}"
-        default = "the default: " if answer.nothing_within_limits else ""
-        yield f"       {default}{_rates(answer.default, samples)}{f'; {rounds}' if answer.finals else ''}"
+        default = "the default: " if answer.why_none else ""
+        if not isinstance(answer.default.samples_per_s, Absent):  # else the line above has the reason
+            yield f"       {default}{_rates(answer.default, samples)}{f'; {rounds}' if answer.finals else ''}"
         for final in answer.finals:
             if answer.is_at_asked_batch(final.setup) and not final.is_default and not isinstance(final.ratio, Absent):
                 yield f"       {answer.gain_in_words(final.ratio)}: {words_of(final.setup)}"
@@ -121,8 +122,8 @@ def _sameness(answer: Tuned) -> str:
 
 
 def _why_default(answer: Tuned) -> str:
-    if answer.nothing_within_limits:
-        return answer.nothing_within_limits
+    if answer.why_none:
+        return answer.why_none
     if answer.budget.launches == 1:
         return "nothing else was tried"
     if answer.answer == "not separable":

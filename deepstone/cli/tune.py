@@ -158,7 +158,7 @@ def tune(
     again = command if emit is None else (*command, "--emit", emit)
     finding = _tuned(workload, wanted, finding_store, quiet, command, again)
     answer = _content(finding)
-    if isinstance(answer.best.samples_per_s, Absent):
+    if isinstance(answer.best.samples_per_s, Absent) and not answer.has_speeds:
         raise DeepstoneError(f"no setup could be measured; the default: {answer.best.samples_per_s.reason}")
     files = _write_best(best, answer, model, command)
     if out.json:
@@ -170,8 +170,8 @@ def tune(
     if emitted is not None and not answer.nothing_within_limits:
         _print_code(answer, workload, emitted)
     finding_store.leave_if_failed()
-    if answer.nothing_within_limits:
-        raise DeepstoneError(answer.nothing_within_limits)
+    if answer.why_none:
+        raise DeepstoneError(answer.why_none)
 
 
 def _emitted_framework(text: str, *, as_json: bool) -> str:

@@ -139,18 +139,18 @@ def samples_of(finding: Finding) -> str:
 
 
 def _none_or_default(found: Tuned) -> str:
-    return "none" if found.nothing_within_limits else _STAY
+    return "none" if found.why_none else _STAY
 
 
 def _why_none(found: Tuned) -> str:
-    if found.nothing_within_limits:
-        return found.nothing_within_limits
+    if found.why_none:
+        return found.why_none
     return "not decided by these finals" if found.answer == "not separable" else "nothing better was shown"
 
 
 def _verdict(found: Tuned) -> str:
     if not found.is_better:
-        return "–" if found.nothing_within_limits else "it is the default"
+        return "–" if found.why_none else "it is the default"
     if isinstance(found.same, Absent):
         return "not proven"
     best = next((each for each in found.same.setups if each.setup == found.best.setup), None)
@@ -185,10 +185,11 @@ def rates(setup: TunedSetup, samples: str) -> str:
 
 def _answer(found: Tuned, samples: str) -> str:
     """The one sentence with which the page opens."""
-    if found.nothing_within_limits:
-        default = f"{setup_words(found.default.setup)}: {rates(found.default, samples)}"
-        why = found.nothing_within_limits
-        return f"{why[0].upper()}{why[1:]}. The default is {default}."
+    if why := found.why_none:
+        said = f"{why[0].upper()}{why[1:]}."
+        if isinstance(found.default.samples_per_s, Absent):
+            return said
+        return f"{said} The default is {setup_words(found.default.setup)}: {rates(found.default, samples)}."
     if not found.is_better:
         default = f"{setup_words(found.default.setup)}: {rates(found.default, samples)}."
         here = " at this batch" if found.has_free_batch else ""

@@ -419,6 +419,20 @@ class Tuned(Part, frozen=True, kw_only=True):
         return f"nothing was found within the limits, and the default is beyond them too: {self.broken_limit}"
 
     @property
+    def has_speeds(self) -> bool:
+        """Whether any launch was measured."""
+        return any(not isinstance(look.samples_per_s, Absent) for look in self.looks)
+
+    @property
+    def why_none(self) -> str:
+        """In words, if the answer names no setup, not even the default, because that breaks a limit or did not run;
+        else empty."""
+        speed = self.default.samples_per_s
+        if self.is_better or self.nothing_within_limits or not isinstance(speed, Absent):
+            return self.nothing_within_limits
+        return f"the default could not be measured, and nothing else is shown to be better: {speed.reason}"
+
+    @property
     def broken_limit(self) -> str:
         """The limit that the default breaks, in words; empty if there is none."""
         return broken_limit(self.limits, self.default)

@@ -201,6 +201,24 @@ def test_if_nothing_runs_it_exits_with_1(cli: Cli) -> None:
     assert not (cli.home / "best.toml").exists()
 
 
+def test_where_only_the_default_fails_the_answer_is_shown(cli: Cli) -> None:
+    """Others ran, but nobody can show that they train the same. It is no success."""
+    broken = {"launch_noise": 0.003, "by": {"layout=auto": {"fault": {"at": "build", "kind": "unsupported"}}}}
+    words = ("tune", *WORDS, "layout=auto,nhwc", "threads=auto", "affinity=auto", "engine=auto", "precision=auto")
+    words += ("wait=auto", "allocator=auto", "--same", "exact", "--budget", "8s")
+    told = cli(*words, "-o", "t.html", **scripted(broken))
+    assert told.code == 1
+    assert "best   none: the default could not be measured" in told.out
+    assert "layout=nhwc" in told.out
+    assert told.err.splitlines()[-1].startswith("deepstone: the default could not be measured")
+    assert "The default could not be measured" in (cli.home / "t.html").read_text()
+    answer = cli(*words, "--json", **scripted(broken))
+    assert answer.code == 1
+    assert answer.json["answer"] != "better"
+    assert any("absent" not in str(look["samples_per_s"]) for look in answer.json["looks"])
+    assert not (cli.home / "best.toml").exists()
+
+
 def test_a_dry_run_shows_the_space(reader: Cli) -> None:
     plan = reader("tune", "cifarnet", "framework=fake", "batch=32..100", "--dry-run", "--json").assert_ok().json
     axes = {axis["name"]: axis["values"] for axis in plan["space"]["axes"]}

@@ -198,6 +198,15 @@ def test_without_a_winner_the_page_says_what_to_do(answer: Any, first: str, said
     assert page.ratio == ""
 
 
+def test_without_a_default_nobody_is_told_to_stay_with_it() -> None:
+    nothing = Absent("nothing is shown to be better than the default")
+    failed = replace(tuned().default, samples_per_s=Absent("oom: too little memory"))
+    result = finding(answer="not separable", ratio=nothing, same=nothing, why=[], default=failed, best=failed)
+    assert tune_page(result).answer.startswith("The default could not be measured")
+    assert "oom" in tune_page(result).answer
+    assert search_row(result).best == "none"
+
+
 def test_what_is_not_proven_is_not_called_the_same() -> None:
     late = SameSetup(
         setup=dict(BEST),
