@@ -33,7 +33,7 @@ def show_plan(workload: Workload, wanted: Wanted, command: Sequence[str], *, as_
     each_s = sum(workload.expected_s(point, timed_s) for point in starts) / len(starts)
     # The default must run, since all others are compared with it.
     can_run = answers_of([workload.job(workload.space.default)])[0]
-    looks = max(1, round(SEARCH_SHARE[space.facts.device] * wanted.budget_s / each_s))
+    looks = 1 if space.count == 1 else max(1, round(SEARCH_SHARE[space.facts.device] * wanted.budget_s / each_s))
     if as_json:
         shown_starts: list[Mapping[str, Value]] = [space.given(point) for point in starts]
         data: dict[str, Data] = {"command": shlex.join(command), "space": plan, "starts": shown_starts, "looks": looks}
@@ -45,7 +45,8 @@ def show_plan(workload: Workload, wanted: Wanted, command: Sequence[str], *, as_
     for excluded in plan.excluded[:8]:
         print_lines([f"  {excluded.setups} excluded: {excluded.reason}"], hang=4)
     print_lines([f"begins with: {'; '.join(words_of(space.given(point)) for point in starts)}"])
-    print_lines([f"then about {looks} looks in the search, by the start-up times of the frameworks"])
+    then = f"then about {looks} looks in the search, by the start-up times of the frameworks"
+    print_lines([then if space.count > 1 else "then nothing: the space has one setup"])
     fixed: dict[str, list[str]] = {}
     for each in plan.fixed:
         fixed.setdefault(each.why, []).append(each.name)
@@ -124,6 +125,8 @@ def _sameness(answer: Tuned) -> str:
 def _why_default(answer: Tuned) -> str:
     if answer.why_none:
         return answer.why_none
+    if answer.nothing_to_search:
+        return answer.nothing_to_search
     if answer.budget.launches == 1:
         return "nothing else was tried"
     if answer.answer == "not separable":

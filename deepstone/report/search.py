@@ -145,6 +145,8 @@ def _none_or_default(found: Tuned) -> str:
 def _why_none(found: Tuned) -> str:
     if found.why_none:
         return found.why_none
+    if found.nothing_to_search:
+        return found.nothing_to_search
     return "not decided by these finals" if found.answer == "not separable" else "nothing better was shown"
 
 
@@ -196,6 +198,8 @@ def _answer(found: Tuned, samples: str) -> str:
         if found.answer == "not separable":
             undecided = f"Nothing is decided{here}: other setups may be better, but these finals do not show it."
             return f"{undecided} The default, {default}"
+        if why := found.nothing_to_search:
+            return f"{why[0].upper()}{why[1:]}, {default}"
         return f"Stay with the default, {default} Nothing better was shown{here}."
     gain = _gain_in_words(found)
     given_up = f" Given up: {found.given_up}." if found.given_up else " Nothing was given up."

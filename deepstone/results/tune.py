@@ -419,6 +419,11 @@ class Tuned(Part, frozen=True, kw_only=True):
         return f"nothing was found within the limits, and the default is beyond them too: {self.broken_limit}"
 
     @property
+    def nothing_to_search(self) -> str:
+        """In words, if the default is the only setup of the space; else empty."""
+        return "there was nothing to search: the space has one setup" if self.space.setups == 1 else ""
+
+    @property
     def has_speeds(self) -> bool:
         """Whether any launch was measured."""
         return any(not isinstance(look.samples_per_s, Absent) for look in self.looks)

@@ -216,6 +216,8 @@ class Tuner:
         if self.log.finalists:
             return
         while self.spent_s < self._search_share * self.wanted.budget_s:
+            if self._space.count == 1 and self.search.good:
+                return  # there is nothing to compare it with
             # Where launches are long for the budget, the search has its time all the same: short finals can still say
             # that nothing is decided, and no looks can say nothing at all.
             share = FINALS_SHARE * (1 if self.search.is_starting else self.search.winners)

@@ -127,6 +127,19 @@ def test_with_nothing_better_it_says_so(cli: Cli) -> None:
     assert not (cli.home / "best.toml").exists()
 
 
+def test_a_space_of_one_setup_is_measured_once(cli: Cli) -> None:
+    """With every axis given there is nothing to search, which is no failure."""
+    words = ("tune", *WORDS, "layout=auto", "threads=auto", "affinity=auto", "engine=auto", "precision=auto")
+    words += ("wait=auto", "allocator=auto", "checkpointing=off", "--budget", "12s")
+    assert cli(*words, "--dry-run", "--json").assert_ok().json["looks"] == 1
+    done = cli(*words, **scripted(SPEEDS)).assert_ok()
+    assert len(cli.runs()) == 1
+    assert "1 setup of 0 axes · 1 launch" in done.out
+    assert "best   the default: there was nothing to search" in done.out
+    answer = cli(*words, "--json", **scripted(SPEEDS)).assert_ok().json
+    assert (answer["answer"], answer["space"]["setups"], len(answer["looks"])) == ("nothing better", 1, 1)
+
+
 def test_a_default_beyond_the_limit_is_no_default_that_fails(cli: Cli) -> None:
     large, small = {"base": 100_000_000, "per_sample": 1000}, {"base": 1000, "per_sample": 1000}
     memory = {"launch_noise": 0.003, "memory": large, "by": {"precision=bf16-mixed": {"memory": small}}}

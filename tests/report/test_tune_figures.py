@@ -207,6 +207,14 @@ def test_without_a_default_nobody_is_told_to_stay_with_it() -> None:
     assert search_row(result).best == "none"
 
 
+def test_of_one_setup_there_was_nothing_to_search() -> None:
+    nothing = Absent("nothing is shown to be better than the default")
+    one = replace(tuned().space, setups=1, axes=[])
+    result = finding(answer="nothing better", ratio=nothing, same=nothing, why=[], best=tuned().default, space=one)
+    assert tune_page(result).answer.startswith("There was nothing to search")
+    assert "nothing to search" in search_row(result).gain
+
+
 def test_what_is_not_proven_is_not_called_the_same() -> None:
     late = SameSetup(
         setup=dict(BEST),
