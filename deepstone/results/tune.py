@@ -103,7 +103,8 @@ class TunedSetup(Part, frozen=True, kw_only=True):
 
 
 class Look(Part, frozen=True, kw_only=True):
-    """One launch. `began_s`: seconds since the call began that made it. `run`: its record in the store; a look whose
+    """One launch. `began_s`: seconds of the search when it began, those of earlier calls
+    included. `run`: its record in the store; a look whose
     process failed has its outcome and reason in `samples_per_s`. `round`: of the finals or of the explanation.
     `first_step_s`: its first step, with what that compiled."""
 

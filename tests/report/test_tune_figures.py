@@ -25,7 +25,7 @@ from deepstone.report.tune_page import tune_page
 from deepstone.results.findings import Finding
 from deepstone.results.identity import run_id
 from deepstone.results.quantity import Quantity
-from deepstone.results.tune import AxisRatio, Bound, LostTime, SameSetup, SameTraining, TuneObjective
+from deepstone.results.tune import AxisRatio, Bound, LostTime, SameSetup, SameTraining, TuneLimit, TuneObjective
 
 NAMES = tuple(CATALOG["tune"])
 
@@ -113,11 +113,39 @@ def test_the_best_so_far_never_falls_and_leaves_out_the_finals() -> None:
 
 
 def test_a_resumed_search_goes_on_in_time() -> None:
+    """`began_s` counts the seconds of all calls together, so nothing is added to it, whatever the order of looks."""
     looks = tuned().looks
-    again = [replace(look, began_s=look.began_s) for look in looks]
-    ends = [point.x for curve in search_of(finding(looks=[*looks, *again])).curves[1:] for point in curve.points]
-    assert len(set(ends)) == len(ends)
-    assert max(ends) > 1.9 * max(look.began_s for look in looks)
+    shifted = [*looks[:4], *(replace(look, began_s=look.began_s + 100.0) for look in looks[4:6]), *looks[6:]]
+    ends = {point.x for curve in search_of(finding(looks=shifted)).curves[1:] for point in curve.points}
+    assert ends == {look.began_s + look.took_s for look in shifted if not isinstance(look.samples_per_s, Absent)}
+
+
+@pytest.mark.parametrize(("objective", "best"), [("memory", [4.0, 3.0, 3.0, 3.0]), ("energy", [1.0, 1.0, 2.0, 2.0])])
+def test_the_best_so_far_is_of_what_is_sought(objective: Any, best: list[float]) -> None:
+    led = [look for look in tuned().looks if not isinstance(look.samples_per_s, Absent)][:4]
+    peaks, efficiencies = (4, 3, 5, 3), (1.0, 0.5, 2.0, 2.0)
+    looks = [
+        replace(look, peak_bytes=peak, samples_per_j=efficiency)
+        for look, peak, efficiency in zip(led, peaks, efficiencies, strict=True)
+    ]
+    result = finding(looks=looks, objective=TuneObjective(name=objective))
+    panel, ends = search_of(result), [look.began_s + look.took_s for look in looks]
+    last = {point.x: point.y.middle for point in panel.curves[0].points}  # of a step, where it ends
+    assert [last[end] for end in ends] == best
+    assert panel.y.unit is (Unit.BYTES if objective == "memory" else Unit.SAMPLES_PER_J)
+    assert "speed" not in panel.y.label
+    assert figure("search", result).table.headings[-1] == panel.y.label
+
+
+def test_the_best_so_far_keeps_the_limits() -> None:
+    """The fastest look takes more than is allowed."""
+    looks = [
+        replace(look, peak_bytes=2**31) if look.setup == dict(BEST) and look.kind == "search" else look
+        for look in tuned().looks
+    ]
+    limited = finding(looks=looks, limits=[TuneLimit(name="memory", most=2.0**30)])
+    assert max(point.y.middle for point in search_of(limited).curves[0].points) == 715.0
+    assert max(point.y.middle for point in search_of().curves[0].points) == 735.0
 
 
 def coordinates_of(result: Finding | None = None) -> ParallelPlot:

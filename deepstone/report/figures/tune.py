@@ -35,7 +35,17 @@ from deepstone.report.wording import SHOWN
 from deepstone.results.findings import Finding
 from deepstone.results.parts import Value as AxisValue
 from deepstone.results.quantity import Quantity
-from deepstone.results.tune import LOOK_KINDS, AxisRatio, Finalist, Look, LookKind, ObjectiveName, Tuned, Why
+from deepstone.results.tune import (
+    LOOK_KINDS,
+    AxisRatio,
+    Finalist,
+    Look,
+    LookKind,
+    ObjectiveName,
+    Tuned,
+    Why,
+    broken_limit,
+)
 from deepstone.units import digits
 
 _GAIN: Final[Mapping[ObjectiveName, Series]] = {
@@ -302,16 +312,16 @@ def search(finding: Finding) -> Figure:
     found = content(finding)
     if not found.looks:
         raise NothingToDrawError("nothing was measured")
-    ended_s = _ended_s(found.looks)
+    ended_s = [look.began_s + look.took_s for look in found.looks]
     looks = list(zip(found.looks, ended_s, strict=True))
-    groups = [_group(kind, looks) for kind in LOOK_KINDS]
-    unit = rate_unit(finding)
-    failed = sum(isinstance(look.samples_per_s, Absent) for look in found.looks)
+    groups = [_group(found, kind, looks) for kind in LOOK_KINDS]
+    failed = sum(isinstance(_sought(found, look), Absent) for look in found.looks)
+    crosses = "failed" if found.is_of_speed else "failed, or have no number of what is sought"
     panel = LineChart(
         title="Every look, when it was done",
         x=Axis(label="time since the start", unit=Unit.SECONDS),
-        y=Axis(label="speed", unit=unit),
-        curves=(_best_so_far(looks), *(group for group in groups if group.points or group.gaps)),
+        y=Axis(label=found.sought, unit=_sought_unit(finding)),
+        curves=(_best_so_far(found, looks), *(group for group in groups if group.points or group.gaps)),
     )
     return tune_figure(
         finding,
@@ -321,57 +331,50 @@ def search(finding: Finding) -> Figure:
         caption=(
             "One launch each, without an interval: looks lead the search and prove nothing. The answer comes from the "
             "finals alone.",
-            *((f"Crosses are looks that failed ({failed}); the table has their reasons.",) if failed else ()),
+            *((f"Crosses are looks that {crosses} ({failed}); the table has their reasons.",) if failed else ()),
+            *(("The best so far leaves out what breaks a limit.",) if found.limits else ()),
         ),
-        table=_looks_table(found.looks, ended_s, unit),
+        table=_looks_table(finding, ended_s),
     )
 
 
-def _ended_s(looks: Sequence[Look]) -> list[float]:
-    """Seconds since the very first call began; a call that resumes counts from the end of the one before."""
-    ended: list[float] = []
-    before_s, last_began_s = 0.0, 0.0
-    for look in looks:
-        if look.began_s < last_began_s:
-            before_s = ended[-1]
-        last_began_s = look.began_s
-        ended.append(before_s + look.began_s + look.took_s)
-    return ended
-
-
-def _group(kind: LookKind, looks: Sequence[tuple[Look, float]]) -> PointGroup:
-    own = [(look, ended_s) for look, ended_s in looks if look.kind == kind]
+def _group(found: Tuned, kind: LookKind, looks: Sequence[tuple[Look, float]]) -> PointGroup:
+    own = [(look, _sought(found, look), ended_s) for look, ended_s in looks if look.kind == kind]
     points = tuple(
-        Point(x=ended_s, y=Value(middle=float(look.samples_per_s)), apart=True, details=(setup_words(look.setup),))
-        for look, ended_s in own
-        if not isinstance(look.samples_per_s, Absent)
+        Point(x=ended_s, y=value, apart=True, details=(setup_words(look.setup),))
+        for look, sought, ended_s in own
+        if not isinstance(value := value_of(sought), Absent)
     )
-    gaps = tuple(
-        (ended_s, look.samples_per_s.reason) for look, ended_s in own if isinstance(look.samples_per_s, Absent)
-    )
+    gaps = tuple((ended_s, sought.reason) for _, sought, ended_s in own if isinstance(sought, Absent))
     return PointGroup(series=_KINDS[kind], points=points, gaps=gaps, gap_words=False)
 
 
-def _best_so_far(looks: Sequence[tuple[Look, float]]) -> PointGroup:
-    """A staircase: from look to look, the highest rate of those that led the search."""
-    best, points = 0.0, list[Point]()
+def _best_so_far(found: Tuned, looks: Sequence[tuple[Look, float]]) -> PointGroup:
+    """A staircase: from look to look, the best of what was sought among those that led the search and keep the limits;
+    of memory, the least."""
+    better = min if found.objective.name == "memory" else max
+    best, points = None, list[Point]()
     for look, ended_s in looks:
-        if look.kind not in LED or isinstance(look.samples_per_s, Absent):
+        value = value_of(_sought(found, look))
+        if look.kind not in LED or isinstance(value, Absent) or broken_limit(found.limits, look):
             continue
-        if best:
+        if best is not None:
             points.append(Point(x=ended_s, y=Value(middle=best)))
-        if look.samples_per_s > best:
-            best = float(look.samples_per_s)
+        if best is None or better(value.middle, best) != best:
+            best = value.middle
             points.append(Point(x=ended_s, y=Value(middle=best), details=(setup_words(look.setup),)))
     return PointGroup(series=_BEST_SO_FAR, points=tuple(points))
 
 
-def _looks_table(looks: Sequence[Look], ended_s: Sequence[float], unit: Unit) -> Table:
+def _looks_table(finding: Finding, ended_s: Sequence[float]) -> Table:
+    found = content(finding)
+    also = () if found.is_of_speed else number_columns(_sought_unit(finding), found.sought)
     return Table(
         columns=(
             *name_columns("look", "setup"),
             *number_columns(Unit.SECONDS, "done after", "took"),
-            *number_columns(unit, "speed"),
+            *number_columns(rate_unit(finding), "speed"),
+            *also,
         ),
         rows=tuple(
             (
@@ -380,8 +383,9 @@ def _looks_table(looks: Sequence[Look], ended_s: Sequence[float], unit: Unit) ->
                 ended,
                 float(look.took_s),
                 look.samples_per_s if isinstance(look.samples_per_s, Absent) else float(look.samples_per_s),
+                *(value_of(_sought(found, look)) for _ in also),
             )
-            for look, ended in zip(looks, ended_s, strict=True)
+            for look, ended in zip(found.looks, ended_s, strict=True)
         ),
-        runs=tuple((look.run,) if look.run else () for look in looks),
+        runs=tuple((look.run,) if look.run else () for look in found.looks),
     )
