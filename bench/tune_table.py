@@ -94,9 +94,12 @@ class Table:
 
     @property
     def _matrix_units(self) -> MatrixUnits:
-        if self.facts.device == "gpu" or any("bf16" in isa for isa in self.facts.isa):
+        """As `units_of_cpu` says it of the flags of a CPU: one with AMX has bf16 instructions too."""
+        if self.facts.device == "gpu":
             return "bf16"
-        return "amx" if any("amx" in isa for isa in self.facts.isa) else "none"
+        if any("amx" in isa for isa in self.facts.isa):
+            return "amx"
+        return "bf16" if any("bf16" in isa for isa in self.facts.isa) else "none"
 
     def to_json(self) -> dict[str, Any]:
         return {

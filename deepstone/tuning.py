@@ -68,7 +68,8 @@ class Tuning(Struct, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> Quantity | Absent:
-        """What is sought, over that of the default; absent where nothing is shown to be better."""
+        """What is sought, over that of the default; of memory, the default's over its own, so that more is better.
+        Absent where nothing is shown to be better."""
         return self.found.ratio
 
     def page(self, path: str | os.PathLike[str]) -> Path:

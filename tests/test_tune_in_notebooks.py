@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 import deepstone
 from deepstone import tuning
-from deepstone.errors import MissingError, StoreError, UsageError
+from deepstone.errors import DeepstoneError, MissingError, StoreError, UsageError
 from deepstone.results.quantity import Quantity
-from deepstone.results.tune import Look
+from deepstone.results.tune import Look, TuneLimit
 from deepstone.store.store import Store
 from deepstone.tuner.wanted import Wanted
 from deepstone.tuning import Tuning
@@ -111,6 +111,16 @@ def test_code_of_a_framework_that_has_none_is_refused(tuned: tuple[Tuning, list[
         tuned[0].code()
     with pytest.raises(UsageError, match="torch"):
         tuned[0].code("torch")
+
+
+def test_where_nothing_keeps_the_limits_there_is_no_code(tuned: tuple[Tuning, list[Look], Path]) -> None:
+    """As on the command line."""
+    found = tuned[0]
+    limits = [TuneLimit(name="memory", most=1.0)]
+    answer = replace(found.found, answer="nothing better", best=found.found.default, limits=limits)
+    nothing = Tuning(found=answer, finding=found.finding, _workload=found._workload)
+    with pytest.raises(DeepstoneError, match="nothing was found within the limits"):
+        nothing.code("torch")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from deepstone.cli.plans import answers_of
 from deepstone.units import bytes_, digits, percent
 
 if TYPE_CHECKING:
-    from deepstone.results.quantity import Quantity
     from deepstone.results.record import Workload as RecordedWorkload
     from deepstone.results.tune import AxisRatio, Tuned, TunedSetup, TuneSpace
     from deepstone.setups.axes import Value
@@ -34,7 +33,7 @@ def show_plan(workload: Workload, wanted: Wanted, command: Sequence[str], *, as_
     each_s = sum(workload.expected_s(point, timed_s) for point in starts) / len(starts)
     # The default must run, since all others are compared with it.
     can_run = answers_of([workload.job(workload.space.default)])[0]
-    looks = max(1, round(SEARCH_SHARE[space.facts.device] * wanted.budget_s / each_s))
+    looks = 1 if space.count == 1 else max(1, round(SEARCH_SHARE[space.facts.device] * wanted.budget_s / each_s))
     if as_json:
         shown_starts: list[Mapping[str, Value]] = [space.given(point) for point in starts]
         data: dict[str, Data] = {"command": shlex.join(command), "space": plan, "starts": shown_starts, "looks": looks}
@@ -46,7 +45,8 @@ def show_plan(workload: Workload, wanted: Wanted, command: Sequence[str], *, as_
     for excluded in plan.excluded[:8]:
         print_lines([f"  {excluded.setups} excluded: {excluded.reason}"], hang=4)
     print_lines([f"begins with: {'; '.join(words_of(space.given(point)) for point in starts)}"])
-    print_lines([f"then about {looks} looks in the search, by the start-up times of the frameworks"])
+    then = f"then about {looks} looks in the search, by the start-up times of the frameworks"
+    print_lines([then if space.count > 1 else "then nothing: the space has one setup"])
     fixed: dict[str, list[str]] = {}
     for each in plan.fixed:
         fixed.setdefault(each.why, []).append(each.name)
@@ -70,14 +70,16 @@ def _lines(answer: Tuned, samples: str) -> Iterator[str]:
 
     launches = f"{answer.budget.launches} launch{'' if answer.budget.launches == 1 else 'es'}"
     noise = answer.space.noise
-    quiet = "" if isinstance(noise, Absent) else f" · noise {percent(noise)}"
+    of = "" if answer.is_of_speed else f" of {answer.sought}"
+    quiet = "" if isinstance(noise, Absent) else f" · noise {percent(noise)}{of}"
     yield f"{_space_line(answer.space)}{quiet} · {launches}"
     rounds = f"{answer.rounds_in_words}, fresh processes"
     if answer.answer != "better":
-        best = "none" if answer.nothing_within_limits else "the default"
+        best = "none" if answer.why_none else "the default"
         yield f"best   {best}: {_why_default(answer)}"
-        default = "the default: " if answer.nothing_within_limits else ""
-        yield f"       {default}{_rates(answer.default, samples)}{f'; {rounds}' if answer.finals else ''}"
+        default = "the default: " if answer.why_none else ""
+        if not isinstance(answer.default.samples_per_s, Absent):  # else the line above has the reason
+            yield f"       {default}{_rates(answer.default, samples)}{f'; {rounds}' if answer.finals else ''}"
         for final in answer.finals:
             if answer.is_at_asked_batch(final.setup) and not final.is_default and not isinstance(final.ratio, Absent):
                 yield f"       {answer.gain_in_words(final.ratio)}: {words_of(final.setup)}"
@@ -121,8 +123,10 @@ def _sameness(answer: Tuned) -> str:
 
 
 def _why_default(answer: Tuned) -> str:
-    if answer.nothing_within_limits:
-        return answer.nothing_within_limits
+    if answer.why_none:
+        return answer.why_none
+    if answer.nothing_to_search:
+        return answer.nothing_to_search
     if answer.budget.launches == 1:
         return "nothing else was tried"
     if answer.answer == "not separable":
@@ -148,18 +152,23 @@ def _why_lines(answer: Tuned) -> Iterator[str]:
     most = max(logs)
     width = max((len(each.axis) for each in answer.why), default=0)
     head = "why    "
+    if not answer.is_of_speed:
+        better = "; below 1x is less" if answer.objective.name == "memory" else ""
+        yield f"{head}ratios of {answer.sought}{better}"
+        head = "       "
     for each, log in zip(answer.why, logs, strict=True):
         is_gain = each.contribution.median > 1  # what a slowdown costs is no length of a gain
         drawn = "█" * round(_BAR * log / most) if is_gain else ""
-        parts = f"added {_effect(each.added)}, removed {_effect(each.removed)}"
-        yield f"{head}{each.axis:{width}}  {digits(each.contribution.median):>5}x {drawn:{_BAR}}  {parts}"
+        parts = f"added {_effect(answer, each.added)}, removed {_effect(answer, each.removed)}"
+        share = digits(answer.as_told(each.contribution).median)
+        yield f"{head}{each.axis:{width}}  {share:>5}x {drawn:{_BAR}}  {parts}"
         head = "       "
     # The shares of two changes make up the whole gain by how they are defined.
     if not isinstance(answer.together, Absent) and len(answer.why) > 2:
-        yield f"{head}{'together':{width}}  {digits(answer.together.median):>5}x"
+        yield f"{head}{'together':{width}}  {digits(answer.as_told(answer.together).median):>5}x"
     if (combined := answer.in_combination) is not None and not isinstance(answer.ratio, Absent):
-        alone = digits(answer.ratio.median / combined)
-        yield f"       added one by one they would make {alone}x; in combination {digits(combined)}x that"
+        alone, by = (digits(answer.number_as_told(each)) for each in (answer.ratio.median / combined, combined))
+        yield f"       added one by one they would make {alone}x; in combination {by}x that"
     no_effect = ", ".join(each.axis for each in answer.no_effect) or "–"
     yield f"       no effect: {no_effect}    not decided: {', '.join(answer.not_decided) or '–'}"
 
@@ -180,16 +189,11 @@ def _bound_lines(answer: Tuned) -> Iterator[str]:
         yield f"bound  {'; '.join(parts)}"
 
 
-def _effect(effect: AxisRatio | Absent) -> str:
+def _effect(answer: Tuned, effect: AxisRatio | Absent) -> str:
     if isinstance(effect, Absent):
         return f"– ({effect.reason})"
-    return f"{in_words(effect.ratio)}{' estimated' if effect.estimated else ''}"
-
-
-def in_words(ratio: Quantity | Absent) -> str:
-    if isinstance(ratio, Absent):
-        return ratio.reason
-    return f"{digits(ratio.median)}x ({ratio.span_in_words(digits)})"
+    ratio = answer.as_told(effect.ratio)
+    return f"{digits(ratio.median)}x ({ratio.span_in_words(digits)}){' estimated' if effect.estimated else ''}"
 
 
 def _space_line(space: TuneSpace) -> str:

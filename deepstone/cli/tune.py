@@ -20,7 +20,7 @@ from deepstone.cli.jobs import image_size, image_words, noise_at_start, quiet_ma
 from deepstone.cli.options import Axes, Image, Model, OutputOptions, Timeout, WaitUntilQuiet
 from deepstone.cli.output import note, print_json, write
 from deepstone.cli.progress import Bar, progress_bar
-from deepstone.cli.show_tune import in_words, show_plan, show_tuned
+from deepstone.cli.show_tune import show_plan, show_tuned
 from deepstone.cli.stopped import Stopped
 from deepstone.cli.stores import named_store
 from deepstone.cli.studying import given_words
@@ -162,7 +162,7 @@ def tune(
     again = [*command, *given_words(more), *(["--json"] if out.json else [])]
     finding = _tuned(workload, wanted, finding_store, quiet, command, again)
     answer = _content(finding)
-    if isinstance(answer.best.samples_per_s, Absent):
+    if isinstance(answer.best.samples_per_s, Absent) and not answer.has_speeds:
         raise DeepstoneError(f"no setup could be measured; the default: {answer.best.samples_per_s.reason}")
     files = _write_best(best, answer, model, command)
     if out.json:
@@ -174,8 +174,8 @@ def tune(
     if emitted is not None and not answer.nothing_within_limits:
         _print_code(answer, workload, emitted)
     finding_store.leave_if_failed()
-    if answer.nothing_within_limits:
-        raise DeepstoneError(answer.nothing_within_limits)
+    if answer.why_none:
+        raise DeepstoneError(answer.why_none)
 
 
 def _emitted_framework(text: str, *, as_json: bool) -> str:
@@ -365,7 +365,7 @@ def _write_best(path: Path, answer: Tuned, model: str, command: Sequence[str]) -
         if path.exists():
             note(f"{path} is of an earlier search and stays as it is: nothing better was shown here")
         return []
-    said = answer.ratio.reason if isinstance(answer.ratio, Absent) else f"{in_words(answer.ratio)} the default"
+    said = answer.ratio.reason if isinstance(answer.ratio, Absent) else answer.gain_in_words(answer.ratio)
     lines = [
         _WRITTEN,
         f"# {shlex.join(command)}",
@@ -431,4 +431,4 @@ def _gain(ratio: float, sought: ObjectiveName) -> str:
     """As in `1.2x` the speed of the default; less memory is a share of it."""
     if sought == "memory":
         return f"{digits(1 / ratio)}x the memory of"
-    return f"{digits(ratio)}x the energy efficiency of" if sought == "energy" else f"{digits(ratio)}x"
+    return f"{digits(ratio)}x the samples per joule of" if sought == "energy" else f"{digits(ratio)}x"

@@ -22,7 +22,6 @@ _MEANS: Final = {
     "close": "rounding may change too, by no more than a tenth of what other data change",
     "any": "anything may change; what was given up is told",
 }
-_WHAT: Final = {"throughput": "speed", "energy": "samples per joule", "memory": "memory saved"}
 _STAY: Final = "the default"
 
 
@@ -140,18 +139,20 @@ def samples_of(finding: Finding) -> str:
 
 
 def _none_or_default(found: Tuned) -> str:
-    return "none" if found.nothing_within_limits else _STAY
+    return "none" if found.why_none else _STAY
 
 
 def _why_none(found: Tuned) -> str:
-    if found.nothing_within_limits:
-        return found.nothing_within_limits
+    if found.why_none:
+        return found.why_none
+    if found.nothing_to_search:
+        return found.nothing_to_search
     return "not decided by these finals" if found.answer == "not separable" else "nothing better was shown"
 
 
 def _verdict(found: Tuned) -> str:
     if not found.is_better:
-        return "–" if found.nothing_within_limits else "it is the default"
+        return "–" if found.why_none else "it is the default"
     if isinstance(found.same, Absent):
         return "not proven"
     best = next((each for each in found.same.setups if each.setup == found.best.setup), None)
@@ -161,16 +162,17 @@ def _verdict(found: Tuned) -> str:
 def _gain(found: Tuned) -> str:
     if not found.is_better or isinstance(found.ratio, Absent):
         return ""
-    ratio = found.ratio.median
-    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
+    ratio = found.number_as_told(found.ratio.median)
+    return f"{ratio:.2f}" if 0.1 <= ratio < 10 else digits(ratio) if ratio < 1 else f"{ratio:.0f}"
 
 
 def _gain_in_words(found: Tuned) -> str:
-    return found.ratio.reason if isinstance(found.ratio, Absent) else times(found.ratio)
+    return found.ratio.reason if isinstance(found.ratio, Absent) else found.gain_in_words(found.ratio)
 
 
-def times(ratio: Quantity) -> str:
-    return f"{digits(ratio.median)}x ({ratio.span_in_words(digits)})"
+def times(found: Tuned, ratio: Quantity) -> str:
+    told = found.as_told(ratio)
+    return f"{digits(told.median)}x ({told.span_in_words(digits)})"
 
 
 def rates(setup: TunedSetup, samples: str) -> str:
@@ -185,18 +187,21 @@ def rates(setup: TunedSetup, samples: str) -> str:
 
 def _answer(found: Tuned, samples: str) -> str:
     """The one sentence with which the page opens."""
-    if found.nothing_within_limits:
-        default = f"{setup_words(found.default.setup)}: {rates(found.default, samples)}"
-        why = found.nothing_within_limits
-        return f"{why[0].upper()}{why[1:]}. The default is {default}."
+    if why := found.why_none:
+        said = f"{why[0].upper()}{why[1:]}."
+        if isinstance(found.default.samples_per_s, Absent):
+            return said
+        return f"{said} The default is {setup_words(found.default.setup)}: {rates(found.default, samples)}."
     if not found.is_better:
         default = f"{setup_words(found.default.setup)}: {rates(found.default, samples)}."
         here = " at this batch" if found.has_free_batch else ""
         if found.answer == "not separable":
             undecided = f"Nothing is decided{here}: other setups may be better, but these finals do not show it."
             return f"{undecided} The default, {default}"
+        if why := found.nothing_to_search:
+            return f"{why[0].upper()}{why[1:]}, {default}"
         return f"Stay with the default, {default} Nothing better was shown{here}."
-    gain = found.ratio.reason if isinstance(found.ratio, Absent) else found.gain_in_words(found.ratio)
+    gain = _gain_in_words(found)
     given_up = f" Given up: {found.given_up}." if found.given_up else " Nothing was given up."
     return f"Use {setup_words(found.best.setup)}: {rates(found.best, samples)}, {gain}.{given_up}"
 

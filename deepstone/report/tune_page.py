@@ -33,12 +33,14 @@ class SameRow(Struct, frozen=True, kw_only=True):
 
 
 class TunePage(Struct, frozen=True, kw_only=True):
-    """`ratio`: the gain in a few signs, empty where there is none. `facts`: what stands under the answer, with labels.
-    `best_file`: its lines, as `@FILE` reads it; none where the default stays. `compare`: the command that checks it."""
+    """`ratio`: the gain in a few signs, empty where there is none; `ratio_of`: of what, empty where it is speed.
+    `facts`: what stands under the answer, with labels. `best_file`: its lines, as `@FILE` reads it; none where the
+    default stays. `compare`: the command that checks it."""
 
     title: str
     model: str
     ratio: str
+    ratio_of: str
     answer: str
     advice: str
     how: str
@@ -65,6 +67,7 @@ def tune_page(finding: Finding) -> TunePage:
         title=f"{search.model or 'model'}: the best setup",
         model=search.model,
         ratio=search.times,
+        ratio_of="" if found.is_of_speed else f"the {found.sought}",
         answer=search.answer,
         advice=search.advice,
         how=_how(found),
@@ -96,10 +99,11 @@ def _compare(finding: Finding) -> str:
 
 def _how(found: Tuned) -> str:
     rounds = f"finals in fresh processes, in random order: {found.rounds_in_words}" if found.finals else "no finals"
+    of = "" if found.is_of_speed else f" in {found.sought}"
     noise = (
         ""
         if isinstance(found.space.noise, Absent)
-        else f"; launches of one setup differ by {percent(found.space.noise)}"
+        else f"; launches of one setup differ by {percent(found.space.noise)}{of}"
     )
     return f"{rounds}{noise}"
 
@@ -128,27 +132,28 @@ def _same_row(each: SameSetup, level: SameLevel, told_rounding: float | None) ->
 
 
 def _why(found: Tuned) -> Iterator[str]:
+    of = "" if found.is_of_speed else f" the {found.sought}"
     for each in found.why:
         yield (
-            f"{each.axis}={each.best} instead of {each.default}: {times(each.contribution)}; "
-            f"added to the default {_effect(each.added)}, removed from the best {_effect(each.removed)}."
+            f"{each.axis}={each.best} instead of {each.default}: {times(found, each.contribution)}{of}; "
+            f"added to the default {_effect(found, each.added)}, removed from the best {_effect(found, each.removed)}."
         )
     if len(found.why) > 2 and isinstance(found.together, Quantity):
-        yield f"Together, beyond these parts: {times(found.together)}."
+        yield f"Together, beyond these parts: {times(found, found.together)}{of}."
     if (combined := found.in_combination) is not None and isinstance(found.ratio, Quantity):
-        alone = digits(found.ratio.median / combined)
-        yield f"Added one by one they would make {alone}x; in combination it is {digits(combined)}x that."
+        alone, by = (digits(found.number_as_told(each)) for each in (found.ratio.median / combined, combined))
+        yield f"Added one by one they would make {alone}x; in combination it is {by}x that."
 
 
-def _effect(effect: AxisRatio | Absent) -> str:
+def _effect(found: Tuned, effect: AxisRatio | Absent) -> str:
     if isinstance(effect, Absent):
         return f"not known ({effect.reason})"
-    return f"{times(effect.ratio)}{', estimated' if effect.estimated else ''}"
+    return f"{times(found, effect.ratio)}{', estimated' if effect.estimated else ''}"
 
 
 def _no_effect(found: Tuned) -> Iterator[str]:
     for each in found.no_effect:
-        ratio = each.ratio.reason if isinstance(each.ratio, Absent) else times(each.ratio)
+        ratio = each.ratio.reason if isinstance(each.ratio, Absent) else times(found, each.ratio)
         yield f"{each.axis}={each.value}: the best of its other values gives {ratio}"
 
 

@@ -24,6 +24,11 @@ _NOTEWORTHY: Final = 1.05  # times what changes bring one by one: less is within
 LookKind: TypeAlias = Literal["start", "search", "sentinel", "repeat", "final", "explain"]
 LOOK_KINDS: Final[tuple[LookKind, ...]] = ("start", "search", "sentinel", "repeat", "final", "explain")
 ObjectiveName: TypeAlias = Literal["throughput", "energy", "memory"]
+_SOUGHT: Final[Mapping[ObjectiveName, str]] = {
+    "throughput": "speed",
+    "energy": "samples per joule",
+    "memory": "memory",
+}
 SameLevel: TypeAlias = Literal["exact", "close", "any"]
 Sameness: TypeAlias = Literal["same", "not the same", "not proven"]
 OTHER_DATA: Final = "what other data change"
@@ -71,8 +76,8 @@ class Excluded(Part, frozen=True, kw_only=True):
 
 class TuneSpace(Part, frozen=True, kw_only=True):
     """`setups`: how many can run here; where they are too many to list, `is_estimate`, and `excluded` counts those of a
-    random part. `noise`: the standard deviation of log speed between launches of one setup, as the search learned
-    it."""
+    random part. `noise`: the standard deviation of the log of what is sought (speed, samples per joule, memory) between
+    launches of one setup, as the search learned it."""
 
     setups: Count
     is_estimate: bool
@@ -98,7 +103,8 @@ class TunedSetup(Part, frozen=True, kw_only=True):
 
 
 class Look(Part, frozen=True, kw_only=True):
-    """One launch. `began_s`: seconds since the call began that made it. `run`: its record in the store; a look whose
+    """One launch. `began_s`: seconds of the search when it began, those of earlier calls
+    included. `run`: its record in the store; a look whose
     process failed has its outcome and reason in `samples_per_s`. `round`: of the finals or of the explanation.
     `first_step_s`: its first step, with what that compiled."""
 
@@ -226,7 +232,8 @@ class SameTraining(Part, frozen=True, kw_only=True):
 
 
 class AxisRatio(Part, frozen=True, kw_only=True):
-    """A speed ratio of two setups that differ in one axis. `estimated`: the model's, not measured."""
+    """A ratio of what is sought of two setups that differ in one axis; more is better, so for memory it is of what is
+    saved. `estimated`: the model's, not measured."""
 
     ratio: Quantity
     estimated: bool
@@ -319,8 +326,9 @@ class TuneLog(Part, frozen=True, kw_only=True, forbid_unknown_fields=False, omit
 
 
 class Tuned(Part, frozen=True, kw_only=True):
-    """`ratio`: the objective of the best over that of the default. `together`: what the parts of all axes do not
-    explain. `also_within`: setups of the finals that are within 2 % of the best and change more axes.
+    """`ratio`: the objective of the best over that of the default; of memory, the default's over that of the best, so
+    that more is better for every objective. All ratios here are of the objective. `together`: what the parts of all
+    axes do not explain. `also_within`: setups of the finals that are within 2 % of the best and change more axes.
     `not_decided`: axes about which the looks allow no statement. `doubts`: those of the finals' runs, in words.
     `rounds`: of the finals, those that were measured to the end; `planned_rounds`: as many as were to be."""
 
@@ -357,11 +365,27 @@ class Tuned(Part, frozen=True, kw_only=True):
         return f"{self.rounds} of {self.planned_rounds} rounds (the time was over)"
 
     def gain_in_words(self, ratio: Quantity) -> str:
-        """Say a ratio of what is sought as `2.34x (2.24 – 2.45) the default`. Memory is to be small: less of it is
-        below 1 for a reader."""
-        if self.objective.name == "memory":
-            return f"{_times(ratio.inverse(1.0))} the memory of the default"
-        return f"{_times(ratio)} the {'samples per joule of the ' if self.objective.name == 'energy' else ''}default"
+        """Say a ratio of what is sought as `2.34x (2.24 – 2.45) the default`, or of memory as `0.5x (0.49 – 0.51) the
+        memory of the default`."""
+        return f"{_times(self.as_told(ratio))} the {'' if self.is_of_speed else f'{self.sought} of the '}default"
+
+    def as_told(self, ratio: Quantity) -> Quantity:
+        """A ratio of what is sought as a reader meets it everywhere. Inside, more is better; but memory is to be small,
+        and whoever reads a ratio of memory expects less of it to be below 1."""
+        return ratio.inverse(1.0) if self.objective.name == "memory" else ratio
+
+    def number_as_told(self, ratio: float) -> float:
+        """The same of a number without an interval."""
+        return 1 / ratio if self.objective.name == "memory" else ratio
+
+    @property
+    def sought(self) -> str:
+        """What every ratio is a ratio of, in words."""
+        return _SOUGHT[self.objective.name]
+
+    @property
+    def is_of_speed(self) -> bool:
+        return self.objective.name == "throughput"
 
     @property
     def in_combination(self) -> float | None:
@@ -402,25 +426,54 @@ class Tuned(Part, frozen=True, kw_only=True):
         return f"nothing was found within the limits, and the default is beyond them too: {self.broken_limit}"
 
     @property
+    def nothing_to_search(self) -> str:
+        """In words, if the default is the only setup of the space; else empty."""
+        return "there was nothing to search: the space has one setup" if self.space.setups == 1 else ""
+
+    @property
+    def has_speeds(self) -> bool:
+        """Whether any launch was measured."""
+        return any(not isinstance(look.samples_per_s, Absent) for look in self.looks)
+
+    @property
+    def why_none(self) -> str:
+        """In words, if the answer names no setup, not even the default, because that breaks a limit or did not run;
+        else empty."""
+        speed = self.default.samples_per_s
+        if self.is_better or self.nothing_within_limits or not isinstance(speed, Absent):
+            return self.nothing_within_limits
+        return f"the default could not be measured, and nothing else is shown to be better: {speed.reason}"
+
+    @property
     def broken_limit(self) -> str:
         """The limit that the default breaks, in words; empty if there is none."""
-        most = {limit.name: limit.most for limit in self.limits}
-        peak, speed, energy = self.default.peak_bytes, self.default.samples_per_s, self.default.samples_per_j
-        if isinstance(speed, Absent):
-            return ""
-        if "memory" in most:
-            allowed = f"{bytes_(most['memory'])} allowed"
+        return broken_limit(self.limits, self.default)
+
+
+def broken_limit(limits: Iterable[TuneLimit], measured: Look | TunedSetup) -> str:
+    """Which limit it breaks, in words; empty if none, or if it failed. What cannot be read keeps no limit.
+    Power is what the meters saw: samples per second over samples per joule."""
+    peak, speed, energy = measured.peak_bytes, measured.samples_per_s, measured.samples_per_j
+    if isinstance(speed, Absent):
+        return ""
+    for limit in limits:
+        if limit.name == "memory":
+            allowed = f"{bytes_(int(limit.most))} allowed"
             if isinstance(peak, Absent):
                 return f"its memory is not known ({peak.reason}), {allowed}"
-            if peak > most["memory"]:
+            if peak > limit.most:
                 return f"{bytes_(peak)} of memory, {allowed}"
-        if "power" in most:
-            allowed = f"{most['power']:g} W allowed"
+        else:
+            allowed = f"{limit.most:g} W allowed"
             if isinstance(energy, Absent):
                 return f"its power is not known ({energy.reason}), {allowed}"
-            if (power_w := speed.median / energy.median) > most["power"]:
+            if (power_w := _middle(speed) / _middle(energy)) > limit.most:
                 return f"{power_w:.0f} W, {allowed}"
-        return ""
+    return ""
+
+
+def _middle(measured: Quantity | float) -> float:
+    return measured.median if isinstance(measured, Quantity) else measured
 
 
 def _times(ratio: Quantity) -> str:

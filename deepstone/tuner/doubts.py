@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from statistics import median
 from typing import Final
@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from deepstone.absent import Absent
 from deepstone.errors import StoreError, UsageError
 from deepstone.measure.ratios import LEAST_DIFFERENCE
-from deepstone.results.tune import NOT_THE_SAME, Tuned, TuneLog
-from deepstone.setups.axes import Value
+from deepstone.results.record import Setup as RecordedSetup
+from deepstone.results.tune import NOT_THE_SAME, Finalist, Tuned, TuneLog
+from deepstone.setups.axes import AUTO, Value
 from deepstone.store.store import Store
 from deepstone.tuner.answer import words_of
 from deepstone.tuner.looks import is_cut_off
@@ -43,10 +44,15 @@ def refused_launches(log: TuneLog) -> list[str]:
 
 
 def beaten_without(answer: Tuned) -> list[str]:
-    """Changes without which the best setup looked faster, in looks outside the finals: those do not decide, and do not
+    """Changes without which the best setup looked better, in looks outside the finals: those do not decide, and do not
     go unsaid."""
+
+    def looked(ratio: float) -> str:
+        times = f"{answer.number_as_told(ratio):.3g}x"
+        return f"{times} as fast" if answer.is_of_speed else f"to have {times} the {answer.sought}"
+
     return [
-        f"without {why.axis}={why.best} the best setup looked {1 / removed.ratio.median:.3g}x as fast in looks outside "
+        f"without {why.axis}={why.best} the best setup looked {looked(1 / removed.ratio.median)} in looks outside "
         f"the finals, which do not decide: compare it with {why.axis}={why.default}"
         for why in answer.why
         if not isinstance(removed := why.removed, Absent)
@@ -56,7 +62,10 @@ def beaten_without(answer: Tuned) -> list[str]:
 
 
 def uneven_rounds(answer: Tuned) -> list[str]:
-    """Finalists of which one round tells something else than the others: something disturbed a launch."""
+    """Finalists of which one round tells something else than the others: something disturbed a launch. Rounds are
+    speeds, so where something else is sought they say nothing about the interval."""
+    if not answer.is_of_speed:
+        return []
     default = next((final for final in answer.finals if final.is_default), None)
     found: list[str] = []
     for final in answer.finals:
@@ -80,12 +89,13 @@ def uneven_rounds(answer: Tuned) -> list[str]:
     return found
 
 
-def other_machine_state(answer: Tuned) -> list[str]:
-    """Finalists whose gain in the finals is far from that in the search: the machine was not the same."""
+def other_machine_state(answer: Tuned, compiled: Collection[Finalist] = ()) -> list[str]:
+    """Finalists whose gain in the finals is far from that in the search: the machine was not the same. `compiled`:
+    those of which `compiled_unevenly` tells."""
     found: list[str] = []
     for final in answer.finals:
         in_finals, in_search = (_gain(answer, final.setup, is_final) for is_final in (True, False))
-        if final.is_default or in_finals is None or in_search is None:
+        if final.is_default or final in compiled or in_finals is None or in_search is None:
             continue
         if abs(in_finals - in_search) > math.log(_UNEVEN):
             found.append(
@@ -110,11 +120,27 @@ def failed_finalists(answer: Tuned) -> list[str]:
     return found
 
 
-def compiled_unevenly(answer: Tuned) -> list[str]:
-    """Finalists that the search and the finals, each of which compiled them anew, saw at different speeds. The speed of
-    the default stands for what the machine did meanwhile."""
-    found: list[str] = []
+def chooses_kernels(setup: RecordedSetup) -> bool:
+    """Whether a launch compiles its step or tries algorithms, by what took effect: then two that do so anew may choose
+    other kernels. A graph that is only recorded is run as it is."""
+    is_compiled = setup.value("compile") not in ("", AUTO, "off", "graph") or setup.value("engine") == "xla"
+    return is_compiled or setup.value("algorithm").startswith("benchmark")
+
+
+def finalists_that_compile(answer: Tuned, store: Store) -> list[Finalist]:
+    found: list[Finalist] = []
     for finalist in answer.finals:
+        with suppress(StoreError):  # it was deleted meanwhile
+            if any(chooses_kernels(store.get(run).setup) for run in finalist.runs[:1]):
+                found.append(finalist)
+    return found
+
+
+def compiled_unevenly(answer: Tuned, compiled: Collection[Finalist]) -> list[str]:
+    """Of the finalists that compile, those that the search and the finals, each of which compiled them anew, saw at
+    different speeds. The speed of the default stands for what the machine did meanwhile."""
+    found: list[str] = []
+    for finalist in compiled:
         in_finals, in_search = (_gain(answer, finalist.setup, is_final) for is_final in (True, False))
         if finalist.is_default or in_finals is None or in_search is None:
             continue

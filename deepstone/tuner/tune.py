@@ -39,6 +39,7 @@ from deepstone.tuner.doubts import (
     compiled_unevenly,
     doubts_of_runs,
     failed_finalists,
+    finalists_that_compile,
     other_machine_state,
     refused_launches,
     uneven_rounds,
@@ -218,6 +219,8 @@ class Tuner:
         if self.log.finalists:
             return
         while self.spent_s < self._search_share * self.wanted.budget_s:
+            if self._space.count == 1 and self.search.good:
+                return  # there is nothing to compare it with
             # Where launches are long for the budget, the search has its time all the same: short finals can still say
             # that nothing is decided, and no looks can say nothing at all.
             share = FINALS_SHARE * (1 if self.search.is_starting else self.search.winners)
@@ -569,12 +572,14 @@ class Tuner:
             )
         )
         about_runs = doubts_of_runs(self.store, [run for final in answer.finals for run in final.runs])
+        compiled = finalists_that_compile(answer, self.store) if self._quick_starts.keeps_programs else []
         about_search = [
             *self._too_short(contest),
             *beaten_without(answer),
             *uneven_rounds(answer),
             *failed_finalists(answer),
-            *(compiled_unevenly if self._quick_starts.keeps_programs else other_machine_state)(answer),
+            *compiled_unevenly(answer, compiled),
+            *other_machine_state(answer, compiled),
             *self.proof.doubts(contest.points),
             *refused_launches(self.log),
         ]

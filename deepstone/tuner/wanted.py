@@ -8,8 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from deepstone.absent import Absent
-from deepstone.results.tune import Look, SameLevel, TuneLimit, TuneObjective
-from deepstone.units import bytes_
+from deepstone.results.tune import Look, SameLevel, TuneLimit, TuneObjective, broken_limit
 
 BUDGET_S: Final = 600.0
 LEAST_BUDGET_S: Final = 5.0
@@ -42,21 +41,5 @@ class Wanted(Struct, frozen=True, kw_only=True):
                 return None if isinstance(look.peak_bytes, Absent) else -math.log(max(1, look.peak_bytes))
 
     def broken_limit(self, look: Look) -> str:
-        """Which limit a look breaks, in words; empty if none, or if it failed. What cannot be read is not shown to keep
-        a limit. Power is what the meters saw: samples per second over samples per joule."""
-        if isinstance(look.samples_per_s, Absent):
-            return ""
-        for limit in self.limits:
-            if limit.name == "memory":
-                allowed = f"{bytes_(int(limit.most))} allowed"
-                if isinstance(look.peak_bytes, Absent):
-                    return f"its memory is not known ({look.peak_bytes.reason}), {allowed}"
-                if look.peak_bytes > limit.most:
-                    return f"{bytes_(look.peak_bytes)} of memory, {allowed}"
-            if limit.name == "power":
-                allowed = f"{limit.most:g} W allowed"
-                if isinstance(look.samples_per_j, Absent):
-                    return f"its power is not known ({look.samples_per_j.reason}), {allowed}"
-                if (power_w := look.samples_per_s / look.samples_per_j) > limit.most:
-                    return f"{power_w:.0f} W, {allowed}"
-        return ""
+        """Which limit a look breaks, in words; empty if none."""
+        return broken_limit(self.limits, look)

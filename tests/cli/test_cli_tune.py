@@ -129,6 +129,19 @@ def test_with_nothing_better_it_says_so(cli: Cli) -> None:
     assert not (cli.home / "best.toml").exists()
 
 
+def test_a_space_of_one_setup_is_measured_once(cli: Cli) -> None:
+    """With every axis given there is nothing to search, which is no failure."""
+    words = ("tune", *WORDS, "layout=auto", "threads=auto", "affinity=auto", "engine=auto", "precision=auto")
+    words += ("wait=auto", "allocator=auto", "checkpointing=off", "--budget", "12s")
+    assert cli(*words, "--dry-run", "--json").assert_ok().json["looks"] == 1
+    done = cli(*words, **scripted(SPEEDS)).assert_ok()
+    assert len(cli.runs()) == 1
+    assert "1 setup of 0 axes · 1 launch" in done.out
+    assert "best   the default: there was nothing to search" in done.out
+    answer = cli(*words, "--json", **scripted(SPEEDS)).assert_ok().json
+    assert (answer["answer"], answer["space"]["setups"], len(answer["looks"])) == ("nothing better", 1, 1)
+
+
 def test_a_default_beyond_the_limit_is_no_default_that_fails(cli: Cli) -> None:
     large, small = {"base": 100_000_000, "per_sample": 1000}, {"base": 1000, "per_sample": 1000}
     memory = {"launch_noise": 0.003, "memory": large, "by": {"precision=bf16-mixed": {"memory": small}}}
@@ -200,6 +213,24 @@ def test_if_nothing_runs_it_exits_with_1(cli: Cli) -> None:
     done = cli("tune", *WORDS, "layout=auto,nhwc", "--budget", "60s", **scripted(broken))
     assert done.code == 1
     assert done.err.splitlines()[-1].startswith("deepstone: no setup could be measured; the default: unsupported")
+    assert not (cli.home / "best.toml").exists()
+
+
+def test_where_only_the_default_fails_the_answer_is_shown(cli: Cli) -> None:
+    """Others ran, but nobody can show that they train the same. It is no success."""
+    broken = {"launch_noise": 0.003, "by": {"layout=auto": {"fault": {"at": "build", "kind": "unsupported"}}}}
+    words = ("tune", *WORDS, "layout=auto,nhwc", "threads=auto", "affinity=auto", "engine=auto", "precision=auto")
+    words += ("wait=auto", "allocator=auto", "--same", "exact", "--budget", "8s")
+    told = cli(*words, "-o", "t.html", **scripted(broken))
+    assert told.code == 1
+    assert "best   none: the default could not be measured" in told.out
+    assert "layout=nhwc" in told.out
+    assert told.err.splitlines()[-1].startswith("deepstone: the default could not be measured")
+    assert "The default could not be measured" in (cli.home / "t.html").read_text()
+    answer = cli(*words, "--json", **scripted(broken))
+    assert answer.code == 1
+    assert answer.json["answer"] != "better"
+    assert any("absent" not in str(look["samples_per_s"]) for look in answer.json["looks"])
     assert not (cli.home / "best.toml").exists()
 
 
@@ -276,6 +307,12 @@ def test_progress_tells_what_is_sought(cli: Cli) -> None:
     assert "precision=bf16-mixed: 25.0 MiB, " in told.err
     assert ", 0.250x the memory of the default: the best so far" in told.err
     assert "2 setups of 1 axis" in told.out
+    # A ratio of memory is told as memory wherever it stands.
+    assert re.search(r"noise \S+ % of memory", told.out)
+    assert "ratios of memory; below 1x is less" in told.out
+    assert re.search(r"precision +0\.250x █+  added 0\.250x .*, removed 0\.250x", told.out)
+    assert "4.00x" not in told.out
+    assert "# 0.250x (0.250 – 0.250) the memory of the default." in (cli.home / "best.toml").read_text()
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,14 @@ from deepstone.report.figures import CATALOG, make_figure
 from deepstone.report.files import draw
 from deepstone.report.html.lanes import lanes_plot
 from deepstone.report.panels import BarChart, LaneChart, LineChart, ParallelPlot, ScatterPlot
+from deepstone.report.search import search_of as search_row
 from deepstone.report.static import draw_static
+from deepstone.report.table import Unit, Value
 from deepstone.report.tune_page import tune_page
 from deepstone.results.findings import Finding
 from deepstone.results.identity import run_id
 from deepstone.results.quantity import Quantity
-from deepstone.results.tune import Bound, LostTime, SameSetup, SameTraining
+from deepstone.results.tune import AxisRatio, Bound, LostTime, SameSetup, SameTraining, TuneLimit, TuneObjective
 
 NAMES = tuple(CATALOG["tune"])
 
@@ -111,11 +113,39 @@ def test_the_best_so_far_never_falls_and_leaves_out_the_finals() -> None:
 
 
 def test_a_resumed_search_goes_on_in_time() -> None:
+    """`began_s` counts the seconds of all calls together, so nothing is added to it, whatever the order of looks."""
     looks = tuned().looks
-    again = [replace(look, began_s=look.began_s) for look in looks]
-    ends = [point.x for curve in search_of(finding(looks=[*looks, *again])).curves[1:] for point in curve.points]
-    assert len(set(ends)) == len(ends)
-    assert max(ends) > 1.9 * max(look.began_s for look in looks)
+    shifted = [*looks[:4], *(replace(look, began_s=look.began_s + 100.0) for look in looks[4:6]), *looks[6:]]
+    ends = {point.x for curve in search_of(finding(looks=shifted)).curves[1:] for point in curve.points}
+    assert ends == {look.began_s + look.took_s for look in shifted if not isinstance(look.samples_per_s, Absent)}
+
+
+@pytest.mark.parametrize(("objective", "best"), [("memory", [4.0, 3.0, 3.0, 3.0]), ("energy", [1.0, 1.0, 2.0, 2.0])])
+def test_the_best_so_far_is_of_what_is_sought(objective: Any, best: list[float]) -> None:
+    led = [look for look in tuned().looks if not isinstance(look.samples_per_s, Absent)][:4]
+    peaks, efficiencies = (4, 3, 5, 3), (1.0, 0.5, 2.0, 2.0)
+    looks = [
+        replace(look, peak_bytes=peak, samples_per_j=efficiency)
+        for look, peak, efficiency in zip(led, peaks, efficiencies, strict=True)
+    ]
+    result = finding(looks=looks, objective=TuneObjective(name=objective))
+    panel, ends = search_of(result), [look.began_s + look.took_s for look in looks]
+    last = {point.x: point.y.middle for point in panel.curves[0].points}  # of a step, where it ends
+    assert [last[end] for end in ends] == best
+    assert panel.y.unit is (Unit.BYTES if objective == "memory" else Unit.SAMPLES_PER_J)
+    assert "speed" not in panel.y.label
+    assert figure("search", result).table.headings[-1] == panel.y.label
+
+
+def test_the_best_so_far_keeps_the_limits() -> None:
+    """The fastest look takes more than is allowed."""
+    looks = [
+        replace(look, peak_bytes=2**31) if look.setup == dict(BEST) and look.kind == "search" else look
+        for look in tuned().looks
+    ]
+    limited = finding(looks=looks, limits=[TuneLimit(name="memory", most=2.0**30)])
+    assert max(point.y.middle for point in search_of(limited).curves[0].points) == 715.0
+    assert max(point.y.middle for point in search_of().curves[0].points) == 735.0
 
 
 def coordinates_of(result: Finding | None = None) -> ParallelPlot:
@@ -194,6 +224,23 @@ def test_without_a_winner_the_page_says_what_to_do(answer: Any, first: str, said
     assert page.answer.startswith(first)
     assert said in page.answer
     assert page.ratio == ""
+
+
+def test_without_a_default_nobody_is_told_to_stay_with_it() -> None:
+    nothing = Absent("nothing is shown to be better than the default")
+    failed = replace(tuned().default, samples_per_s=Absent("oom: too little memory"))
+    result = finding(answer="not separable", ratio=nothing, same=nothing, why=[], default=failed, best=failed)
+    assert tune_page(result).answer.startswith("The default could not be measured")
+    assert "oom" in tune_page(result).answer
+    assert search_row(result).best == "none"
+
+
+def test_of_one_setup_there_was_nothing_to_search() -> None:
+    nothing = Absent("nothing is shown to be better than the default")
+    one = replace(tuned().space, setups=1, axes=[])
+    result = finding(answer="nothing better", ratio=nothing, same=nothing, why=[], best=tuned().default, space=one)
+    assert tune_page(result).answer.startswith("There was nothing to search")
+    assert "nothing to search" in search_row(result).gain
 
 
 def test_what_is_not_proven_is_not_called_the_same() -> None:
@@ -277,3 +324,56 @@ def test_a_narrow_page_wraps_the_labels_of_the_waterfall() -> None:
     plot = lanes_plot(replace(parts, lanes=(long, *parts.lanes[1:])))
     assert plot.drawing.narrow_labels[0] == ("framework=tensorflow,", "1.31x")
     assert not any("…" in line for label in plot.drawing.narrow_labels for line in label)
+
+
+def halved() -> Finding:
+    """A search for memory: the default takes 4 GiB, the best 2 GiB at four fifths of the speed."""
+    peaks = (2**32, 2**31, 2**31 + 2**30)
+    finals = [
+        replace(final, peak_bytes=peak, ratio=near(2**32 / peak, 0.001))
+        for final, peak in zip(tuned().finals, peaks, strict=True)
+    ]
+    half = near(2**0.5, 0.001)
+    effect = AxisRatio(ratio=half, estimated=False)
+    parts = [replace(each, contribution=half, added=effect, removed=effect) for each in tuned().why]
+    objective = TuneObjective(name="memory")
+    return finding(objective=objective, finals=finals, ratio=near(2.0, 0.001), why=parts, together=near(1.0, 0.001))
+
+
+def test_less_memory_is_told_as_memory_everywhere() -> None:
+    """In the large figure, the sentences, the table of a report, and every axis; nowhere as 2.00x."""
+    result = halved()
+    page, row = tune_page(result), search_row(result)
+    assert page.ratio == "0.50"
+    assert "memory" in page.ratio_of
+    assert "0.500x" in page.answer
+    assert row.gain == "0.500x (0.500 – 0.501) the memory of the default"
+    assert all("0.707x" in line and "memory" in line and "1.41" not in line for line in page.why[:2])
+    assert page.how.endswith("differ by 2.0 % in memory")
+    made = figure("waterfall", result)
+    spans = [lane.tracks[0][0] for lane in lanes_of(made).lanes]
+    assert (spans[0].start, spans[0].end) == pytest.approx((2**-0.5, 1.0), rel=1e-3)
+    assert (spans[1].start, spans[1].end) == pytest.approx((0.5, 2**-0.5), rel=1e-3)
+    assert [lanes_of(made).series[span.series].name for span in spans[:2]] == ["less memory"] * 2
+    _, effects, finals = made.panels
+    assert isinstance(effects, BarChart)
+    assert isinstance(finals, BarChart)
+    alone = [bar[0].value.middle for row in effects.rows for bar in row.bars]
+    assert alone == pytest.approx([2**-0.5] * 4)
+    assert [bar[0].value.middle for row in finals.rows for bar in row.bars] == [2**32, 2**31, 2**31 + 2**30]
+    axes = [lanes_of(made).axis, effects.axis, finals.axis]
+    assert [("memory" in axis.label, "speed" in axis.label) for axis in axes] == [(True, False)] * 3
+    assert finals.axis.unit is Unit.BYTES
+    over = made.table.headings.index("over the default of the memory")
+    ratios = [each[over] for each in made.table.rows if isinstance(each[over], Value)]
+    assert [ratio.middle for ratio in ratios] == pytest.approx([1.0, 0.5, 0.75])
+
+
+def test_a_gain_of_energy_has_its_name() -> None:
+    result = finding(objective=TuneObjective(name="energy"))
+    assert tune_page(result).ratio == "7.08"
+    assert "joule" in tune_page(result).ratio_of
+    assert "joule" in search_row(result).gain
+    assert "joule" in lanes_of(figure("waterfall", result)).axis.label
+    assert tune_page(tune_finding()).ratio_of == ""
+    assert lanes_of(figure("waterfall")).axis.label == "speed over the default"

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from msgspec.structs import replace
 from tune_example import tuned
 
 from deepstone.absent import Absent
 from deepstone.results.quantity import Quantity
+from deepstone.results.record import Effect, Setup
 from deepstone.results.tune import Finalist, Tuned, TuneObjective
-from deepstone.tuner.doubts import failed_finalists, other_machine_state, uneven_rounds
+from deepstone.tuner.doubts import (
+    chooses_kernels,
+    compiled_unevenly,
+    failed_finalists,
+    other_machine_state,
+    uneven_rounds,
+)
 
 
 def with_rounds(default: Sequence[float], best: Sequence[float | Absent]) -> Tuned:
@@ -41,6 +49,11 @@ def test_a_disturbed_round_is_told() -> None:
     assert "2.56x" in doubt
 
 
+def test_a_disturbed_round_of_speeds_is_no_doubt_about_memory() -> None:
+    uneven = with_rounds([40.3, 23.1, 39.9], [103.0, 102.0, 102.0])
+    assert uneven_rounds(replace(uneven, objective=TuneObjective(name="memory"))) == []
+
+
 def test_of_two_rounds_nobody_can_tell_which_was_disturbed() -> None:
     assert uneven_rounds(with_rounds([40.0, 23.0], [103.0, 102.0])) == []
 
@@ -62,6 +75,34 @@ def test_finals_that_contradict_the_search_are_told() -> None:
     assert other_machine_state(answer) == []
     [doubt] = other_machine_state(speeds_in_search(answer, best, 0.5))
     assert "in the search" in doubt
+
+
+def test_what_compiles_nothing_is_judged_by_what_the_machine_may_do() -> None:
+    """A difference of a tenth is luck of a compiler, or nothing; one of a half is told of both in their own words."""
+    answer = tuned()
+    best = next(final for final in answer.finals if final.is_best)
+    for times, eager in ((0.9, 0), (0.5, 1)):
+        uneven = speeds_in_search(answer, best, times)
+        assert compiled_unevenly(uneven, []) == []
+        assert len(other_machine_state(uneven, [])) == eager
+        assert len(compiled_unevenly(uneven, [best])) == 1
+        assert other_machine_state(uneven, [best]) == []
+
+
+@pytest.mark.parametrize(
+    ("effective", "chooses"),
+    [
+        ({"compile": "off", "engine": "cudnn", "algorithm": "heuristic"}, False),
+        ({"compile": "graph", "engine": "cudnn", "algorithm": "heuristic"}, False),
+        ({"compile": "default", "engine": "cudnn", "algorithm": "heuristic"}, True),
+        ({"compile": "off", "engine": "xla", "algorithm": "heuristic"}, True),
+        ({"compile": "off", "engine": "cudnn", "algorithm": "benchmark-all"}, True),
+        ({}, False),
+    ],
+)
+def test_what_took_effect_says_whether_a_setup_compiles(effective: dict[str, str], chooses: bool) -> None:
+    effects = {name: Effect(value=value, source="observed") for name, value in effective.items()}
+    assert chooses_kernels(Setup(requested={"compile": "auto", "algorithm": "auto"}, effects=effects)) == chooses
 
 
 def test_a_gain_says_what_it_is_a_gain_of() -> None:

@@ -8,15 +8,18 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from emitted import EXAMPLES, code_of, job_of, python_of, run_alone, run_in_torch
 from msgspec.structs import replace
-from tune_example import BEST, OTHER, tuned
+from tune_example import BEST, DEFAULT, OTHER, look, near, tuned
 
-from deepstone.errors import UsageError
+from deepstone.absent import Absent
+from deepstone.errors import DeepstoneError, UsageError
+from deepstone.results.tune import ObjectiveName, Tuned, TuneLimit, TuneObjective
 from deepstone.setups.axes import Value
-from deepstone.tuner.emit import EMITTED, check_emitted, chosen_setup, emit
+from deepstone.tuner.emit import EMITTED, Chosen, check_emitted, chosen_setup, emit
 
 # Words of a setup, and lines that its script must have.
 IN_TORCH = {
@@ -211,3 +214,115 @@ def test_without_a_finalist_the_best_look_is_written_and_says_so() -> None:
     assert "not in the finals" in found.found
     with pytest.raises(UsageError, match="no setup in tensorflow"):
         chosen_setup(answer, "tensorflow", _framework_of, "images")
+
+
+IN_JAX: dict[str, Value] = {"framework": "jax"}
+SLOW: dict[str, Value] = {"framework": "jax", "threads": 1}
+TWICE: dict[str, Value] = {**BEST, "batch": 512}
+
+
+def _chosen(answer: Tuned, framework: str = "jax") -> Chosen:
+    return chosen_setup(answer, framework, _framework_of, "images")
+
+
+def _without_best() -> Tuned:
+    """Of JAX only looks outside the finals; the best is the default, in torch."""
+    answer = tuned()
+    looks = [look for look in answer.looks if look.kind != "final" or look.setup != dict(BEST)]
+    finals = [final for final in answer.finals if not final.is_best]
+    return replace(answer, answer="nothing better", best=answer.default, finals=finals, looks=looks)
+
+
+def test_a_gain_of_memory_is_written_as_memory() -> None:
+    """Half the memory at four fifths of the speed is no twice of anything that is read as speed."""
+    answer = replace(tuned(), objective=TuneObjective(name="memory"), ratio=near(2.0))
+    found = _chosen(answer).found
+    assert "2.0" not in found
+    assert "0.500x" in found
+    assert "memory" in found
+
+
+def test_what_is_written_is_at_the_batch_that_was_asked_for() -> None:
+    """Another batch is other training, in the finals and outside them."""
+    answer = tuned()
+    best = next(final for final in answer.finals if final.is_best)
+    finals = [replace(final, setup=TWICE) if final is best else final for final in answer.finals]
+    looks = [replace(each, setup=TWICE) if each.setup == dict(BEST) else each for each in answer.looks]
+    free = replace(answer, answer="nothing better", best=answer.default, finals=finals, looks=looks)
+    assert _chosen(free).setup == IN_JAX
+    looks.append(look("search", {**IN_JAX, "batch": 512}, 9_000.0, 300.0))
+    assert _chosen(replace(free, finals=[], looks=looks)).setup == IN_JAX
+
+
+@pytest.mark.parametrize(
+    ("limit", "large"),
+    [
+        (TuneLimit(name="memory", most=2.0**30), {"peak_bytes": 2**31}),
+        (TuneLimit(name="power", most=200.0), {"samples_per_j": 1.0}),
+    ],
+)
+def test_what_breaks_a_limit_is_not_written(limit: TuneLimit, large: dict[str, Any]) -> None:
+    answer = replace(_without_best(), limits=[limit])
+    metered = [replace(each, samples_per_j=1000.0) for each in answer.looks]
+    answer = replace(answer, default=replace(answer.default, samples_per_j=near(1000.0)), looks=metered)
+    looks = [replace(each, **large) if each.setup == dict(BEST) else each for each in answer.looks]
+    assert _chosen(answer).setup == dict(BEST)
+    assert _chosen(replace(answer, looks=looks)).setup == IN_JAX
+    over = [replace(each, peak_bytes=2**31, samples_per_j=0.1) for each in looks]
+    with pytest.raises(UsageError, match="within the limits"):
+        _chosen(replace(answer, looks=over))
+
+
+def test_the_default_beyond_the_limit_is_not_written() -> None:
+    """It has a ratio of one, and a finalist that keeps the limit has none, because there is nothing to compare with."""
+    answer = tuned()
+    large = [replace(each, peak_bytes=2**31) if each.setup == dict(DEFAULT) else each for each in answer.looks]
+    nothing = Absent("the default breaks a limit")
+    finals = [replace(final, ratio=near(1.0) if final.is_default else nothing) for final in answer.finals]
+    limits = [TuneLimit(name="memory", most=2.0**30)]
+    within = replace(answer, looks=large, finals=finals, limits=limits, ratio=nothing)
+    assert _chosen(within, "torch").setup == dict(OTHER)
+
+
+def test_where_nothing_keeps_the_limits_nothing_is_written() -> None:
+    answer = tuned()
+    limits = [TuneLimit(name="memory", most=2.0**29)]
+    none = replace(answer, answer="nothing better", best=answer.default, limits=limits)
+    with pytest.raises(DeepstoneError, match="nothing was found within the limits"):
+        _chosen(none, "torch")
+
+
+def test_an_unproven_finalist_is_told_as_such_with_what_the_finals_measured() -> None:
+    """Its luckiest round had 1,500 images a second, the finals 722."""
+    answer = tuned()
+    why_not = Absent("it is not shown to be the same training")
+    finals = [replace(final, ratio=why_not) if final.is_best else final for final in answer.finals]
+    lucky = [
+        replace(each, samples_per_s=1500.0) if each.setup == dict(BEST) and each.round == 3 else each
+        for each in answer.looks
+    ]
+    open_ = replace(answer, answer="nothing better", best=answer.default, finals=finals, looks=lucky)
+    found = _chosen(open_)
+    assert found.setup == dict(BEST)
+    assert "not in the finals" not in found.found
+    assert why_not.reason in found.found
+    assert "722 images/s" in found.found
+    assert "1,500" not in found.found
+    # What may win comes first, even if it is slower.
+    both = [replace(final, setup=IN_JAX) if final.setup == dict(OTHER) else final for final in finals]
+    looks = [replace(each, setup=IN_JAX) if each.setup == dict(OTHER) else each for each in lucky]
+    assert _chosen(replace(open_, finals=both, looks=looks)).setup == IN_JAX
+
+
+@pytest.mark.parametrize("objective", ["throughput", "energy", "memory"])
+def test_without_finals_what_is_sought_decides(objective: ObjectiveName) -> None:
+    """The slow setup takes the least energy and the least memory."""
+    few = {"samples_per_j": 9.0, "peak_bytes": 2**28}
+    answer = _without_best()
+    looks = [replace(each, samples_per_j=1.0, peak_bytes=2**30) for each in answer.looks]
+    looks.append(replace(look("search", SLOW, 20.0, 300.0), **few))
+    answer = replace(answer, looks=looks, objective=TuneObjective(name=objective))
+    assert _chosen(answer).setup == (dict(BEST) if objective == "throughput" else SLOW)
+    if objective == "energy":  # among those that are at most 1.5 times slower than the fastest
+        fast = replace(answer, objective=TuneObjective(name=objective, slowdown=1.5))
+        assert _chosen(fast).setup == dict(BEST)

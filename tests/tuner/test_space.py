@@ -63,6 +63,14 @@ def test_a_level_allows_what_it_alters() -> None:
     assert "bf16-mixed" in values["close"]
     assert "bf16" not in values["close"]
     assert "bf16" in values["any"]
+    # What the user lists is searched at every level.
+    for level in ("exact", "close"):
+        (listed,) = (
+            axis.values
+            for axis in make_space({"precision": ["auto", "bf16"]}, ONE_GPU, level=level).axes
+            if axis.name == "precision"
+        )
+        assert listed == ("auto", "bf16")
     # Batch norm over parts of the batch is other training.
     assert "accumulate" not in names(make_space({}, ONE_GPU))
     assert "accumulate" in names(make_space({}, TWO_CORES))

@@ -135,6 +135,10 @@ def test_a_change_that_looked_harmful_outside_the_finals_is_told() -> None:
     told = beaten_without(replace(answer, why=[harmful, *answer.why[1:]]))
     assert "precision=bf16-mixed" in told[0]
     assert "1.25x" in told[0]
+    for objective, ratio in (("memory", "0.8x the memory"), ("energy", "1.25x the samples per joule")):
+        other = replace(answer, why=[harmful], objective=TuneObjective(name=objective))
+        assert ratio in beaten_without(other)[0]
+        assert "fast" not in beaten_without(other)[0]
     estimated = replace(harmful, removed=replace(removed, estimated=True))
     assert beaten_without(replace(answer, why=[estimated])) == []
 
@@ -421,6 +425,26 @@ def test_eight_minutes_decide_two_batches_on_a_gpu(tmp_path: Path) -> None:
     assert not isinstance(answer.batch_free, Absent)
     assert {**best, "batch": 1024}.items() <= answer.batch_free.best.setup.items()
     assert answer.rounds >= 2
+
+
+@pytest.mark.parametrize("compile", ["off", "default"])
+def test_only_a_setup_that_compiles_is_told_to_be_compiled_unevenly(tmp_path: Path, compile: str) -> None:
+    """On a GPU, where the finals compile anew. Both setups are 7 % slower there."""
+    fixed = {"framework": "torch", "device": "gpu", "batch": 32, "compile": compile, "layout": "auto,nhwc"}
+    others = ("precision", "engine", "algorithm", "threads", "inter_threads", "affinity", "isa", "allocator", "wait")
+    words = [*(f"{name}={value}" for name, value in fixed.items()), *(f"{name}=auto" for name in others)]
+    words += ["processes=1", "accumulate=1", "optimizer=momentum", "space_to_depth=off", "power_limit=auto"]
+    space = make_space(parse_words(words), Facts(device="gpu", cores=4, gpus=1, frameworks=("torch",)))
+
+    def slower_in_finals(setup: Mapping[str, Value]) -> float:
+        return 100.0 if setup.get("layout") != "nhwc" else 121.0 if tuner.log.order else 130.0
+
+    tuner = a_tuner(Scripted(space=space, speed=slower_in_finals), tmp_path, THROUGHPUT)
+    answer = tuner.tune()
+    assert (answer.answer, answer.best.setup["layout"]) == ("better", "nhwc")
+    about = [doubt for doubt in answer.doubts if "layout=nhwc" in doubt and "search" in doubt]
+    assert len(about) == (compile == "default")
+    assert all("0.931x" in doubt for doubt in about)
 
 
 def test_a_setup_that_trains_something_else_is_out(tmp_path: Path) -> None:

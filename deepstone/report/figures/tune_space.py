@@ -13,9 +13,19 @@ from typing import Final
 from deepstone.absent import Absent
 from deepstone.report import palette
 from deepstone.report.figure import Figure, NothingToDrawError
-from deepstone.report.figures.tune import BEST, DEFAULT, LED, OTHER, content, rate_unit, setup_words, tune_figure
+from deepstone.report.figures.tune import (
+    BEST,
+    DEFAULT,
+    LED,
+    OTHER,
+    content,
+    energy_unit,
+    rate_unit,
+    setup_words,
+    tune_figure,
+)
 from deepstone.report.panels import Axis, ParallelPlot, Point, PointGroup, ScatterPlot, Series, Strand, Upright
-from deepstone.report.table import Table, Unit, Value, name_columns, number_columns, value_of
+from deepstone.report.table import Table, Value, name_columns, number_columns, value_of
 from deepstone.report.wording import SHOWN, listed
 from deepstone.results.findings import Finding
 from deepstone.results.parts import Value as AxisValue
@@ -28,10 +38,6 @@ _FRONT: Final = Series(name="not dominated", colour=palette.GREEN, marker="diamo
 _DOMINATED: Final = Series(name="dominated", colour=palette.OTHER)
 _ONE_LOOK: Final = Series(name="one look, no interval", colour=palette.SKY)
 _MOST_VALUES: Final = 9  # of an upright axis; more texts would touch
-
-
-def energy_unit(finding: Finding) -> Unit:
-    return Unit.OTHER_SAMPLES_PER_J if rate_unit(finding) is Unit.OTHER_SAMPLES_PER_S else Unit.SAMPLES_PER_J
 
 
 def coordinates(finding: Finding) -> Figure:
