@@ -16,6 +16,7 @@ import fcntl
 import json
 import math
 import os
+import re
 import select
 import signal
 import socket
@@ -38,6 +39,8 @@ KEEPER_LOST: Final = "keeper lost"
 _LINE_LIMIT_BYTES: Final = 256 * 2**20
 _READ_BYTES: Final = 2**20
 _LONGEST_POLL_MS: Final = 2**30
+# All control characters except newline and tab, and characters that reorder or hide the text around them.
+_HARMFUL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 # A loaded machine on a network file system may need long to start even a small Python.
 KEEPER_START_S = 60.0
@@ -466,6 +469,12 @@ class Supervised:
         finally:
             self._descriptors.close()
             self._keeper.wait()
+
+
+def make_harmless(text: str) -> str:
+    """Turn progress bars into lines and escape other control characters (\\x1b), so that none reaches the terminal."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _HARMFUL.sub(lambda match: match[0].encode("unicode_escape").decode(), lines)
 
 
 def run_program(

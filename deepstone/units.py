@@ -47,5 +47,5 @@ def bytes_(value_bytes: float) -> str:
     return f"{value_bytes:.0f} B"
 
 
-def percent(share: float) -> str:
-    return f"{digits(100 * share, 2)} %"
+def percent(share: float, significant: int = 2) -> str:
+    return f"{digits(100 * share, significant)} %"

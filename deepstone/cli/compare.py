@@ -48,6 +48,7 @@ EXAMPLES = examples(
 OTHER_SIDES = "deepstone.compare.others"
 _WORK: Final = ("device", "batch", "phase", "seed", "dropout", "input_grad", "input")
 _NAMES: Final = string.ascii_uppercase  # of sides
+_WIDE: Final = "wider than a factor of two; use a quieter machine, or more --pairs"
 
 
 class SidesCommand(HelpfulCommand):
@@ -393,6 +394,8 @@ def _lines(answer: _Answer) -> Iterator[str]:
         f"({ratio.n} fresh pairs of processes, {answer.pairing}; {answer.stopped})"
     )
     yield f"verdict: {answer.ratios[0].verdict}"
+    if _is_known_in_direction(answer.ratios[0]):
+        yield f"which side is faster is known, not by how much: the interval is {_WIDE}"
 
 
 def _checked_in_words(answer: _Answer) -> Iterator[str]:
@@ -425,6 +428,11 @@ def _show_ranking(answer: _Answer) -> None:
     print_lines(["", *_ranking_lines(answer)])
 
 
+def _is_known_in_direction(ratio: SidesRatio) -> bool:
+    """And not in size."""
+    return ratio.winner is not None and ratio.is_wide
+
+
 def _over(first: int, side: int, ratios: Sequence[SidesRatio]) -> Quantity:
     """Time of a side over that of the fastest."""
     found = next(ratio for ratio in ratios if {ratio.a, ratio.b} == {first, side})
@@ -444,3 +452,5 @@ def _ranking_lines(answer: _Answer) -> Iterator[str]:
     yield f"verdict: {ranks[0]} fastest{''.join(f', then {rank}' for rank in ranks[1:])}"
     if any(len(rank) > 1 for rank in answer.ranks):
         yield "no difference is shown between the first of a rank and the others of that rank"
+    if wide := [f"{_NAMES[each.a]} over {_NAMES[each.b]}" for each in answer.ratios if _is_known_in_direction(each)]:
+        yield f"which side is faster is known, not by how much, of {', '.join(wide)}: the interval is {_WIDE}"

@@ -27,7 +27,7 @@ from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import Input, Module, ModuleLoss, Op, SoftmaxCrossEntropy, Tensors
 from deepstone.models.load import FRAMEWORK, ForeignModelError, MissingModuleError
 from deepstone.models.reading import FILE_LIMIT_BYTES, sha256_of
-from deepstone.supervise import OutputFlood, ProcessTimeout, run_program
+from deepstone.supervise import OutputFlood, ProcessTimeout, make_harmless, run_program
 
 _SCRIPT: Final = Path(__file__).resolve().parent.parent / "worker" / "describe.py"
 _PLAIN: Final = "deepstone.models.load"  # whose `describe` needs no framework
@@ -203,7 +203,8 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Relay:
-    """What a user's file prints goes to standard error, wherever it runs; not all of a flood."""
+    """What a user's file prints goes to standard error, wherever it runs; not all of a flood, and without the control
+    characters that a terminal would obey."""
 
     def __init__(self, file: ModelFile) -> None:
         self._file = file
@@ -212,7 +213,7 @@ class _Relay:
     def show(self, line: str) -> None:
         if self._left_bytes <= 0:
             return
-        shown = line[: self._left_bytes]
+        shown = make_harmless(line[: self._left_bytes])
         self._left_bytes -= len(shown) + 1
         sys.stderr.write(f"{shown}\n")
         if self._left_bytes <= 0:

@@ -46,6 +46,7 @@ MOST_PHASES_RATIO: Final = 1.25
 MOST_CLAIMED_SHARE: Final = 1.02
 LEAST_CLAIMED_SHARE: Final = 0.75
 LONG_BLOCK_S: Final = 0.1
+_MOST_DIGITS: Final = 10
 
 # A reply wakes the controller some tenths of a millisecond after the block ended, never before its end.
 _CLOCK_SLACK_S: Final = 1e-3
@@ -82,13 +83,22 @@ def interval_too_wide(relative_half_width: float, *, target_share: float) -> Dou
     """The budget ended before the interval of the median was as narrow as requested."""
     if relative_half_width <= target_share:
         return None
-    known = math.isfinite(relative_half_width)
-    reached = f"is known to ± {units.percent(relative_half_width)}" if known else "has no interval"
+    said = f"has no interval, asked for {units.percent(target_share)}"
+    if math.isfinite(relative_half_width):
+        reached, asked = _told_apart(relative_half_width, target_share)
+        said = f"is known to ± {reached}, asked for {asked}"
     return Doubt(
-        code="interval_too_wide",
-        detail=f"the median {reached}, asked for {units.percent(target_share)}: "
-        "give the run a larger budget or a quieter machine",
+        code="interval_too_wide", detail=f"the median {said}: give the run a larger budget or a quieter machine"
     )
+
+
+def _told_apart(reached: float, asked: float) -> tuple[str, str]:
+    """Two shares in percent, with as many digits as it takes to see that they differ."""
+    for significant in range(2, _MOST_DIGITS):
+        both = (units.percent(reached, significant), units.percent(asked, significant))
+        if both[0] != both[1]:
+            return both
+    return f"{100 * reached!r} %", f"{100 * asked!r} %"
 
 
 def trend(step_s: ArrayLike) -> Doubt | None:

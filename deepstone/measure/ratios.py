@@ -14,6 +14,7 @@ from msgspec import Struct
 from deepstone.measure.statistics import Quantity
 
 LEAST_DIFFERENCE: Final = 0.02  # smaller differences do not count
+MOST_SPAN: Final = 2.0  # upper end over lower end; a ratio known no better is known only in its direction
 
 Verdict: TypeAlias = Literal["a faster", "b faster", "no difference shown"]
 
@@ -54,6 +55,11 @@ def is_above(ratio: Quantity, margin: float = LEAST_DIFFERENCE) -> bool:
 def is_below(ratio: Quantity, margin: float = LEAST_DIFFERENCE) -> bool:
     """Whether the whole interval of a ratio lies below 1, beyond the margin: the inverse lies above it."""
     return ratio.high < 1 / (1 + margin)
+
+
+def is_wide(ratio: Quantity) -> bool:
+    """Whether the interval of a ratio is so wide that it tells a direction at most, and no size."""
+    return not ratio.has_interval or ratio.high > MOST_SPAN * ratio.low
 
 
 def _inverse(ratio: Quantity) -> Quantity:

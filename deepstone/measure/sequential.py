@@ -5,7 +5,8 @@
 
 Five looks at every pair of sides find a false winner more often than one look. So each look gets a fifth of the 5 %
 error, and each pair of sides an equal part of that (Bonferroni): all intervals of all looks hold together in 95 % of
-comparisons, wherever it ends.
+comparisons, wherever it ends. So it may also go on where a winner is shown by an interval that is wider than a factor
+of two: a few groups on a disturbed machine say that a side is faster, but not by how much.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from deepstone.measure.ratios import A_FASTER, B_FASTER, LEAST_DIFFERENCE, NO_DIFFERENCE, Ratio, verdict_of
+from deepstone.measure.ratios import A_FASTER, B_FASTER, LEAST_DIFFERENCE, NO_DIFFERENCE, Ratio, is_wide, verdict_of
 from deepstone.measure.statistics import CONFIDENCE, Launch, Quantity, flat_steps, median_along, ratio_of_pairs
 
 LOOKS: Final = (3, 4, 6, 8, 12)
@@ -46,10 +47,15 @@ class SidesRatio(Struct, frozen=True, kw_only=True):
         return NO_DIFFERENCE if self.winner is None else f"{SIDES[self.winner]} faster"
 
     @property
+    def is_wide(self) -> bool:
+        return is_wide(self.time_ratio)
+
+    @property
     def is_settled(self) -> bool:
-        """Whether a winner is shown, a relevant difference is excluded, or the interval is narrow enough."""
+        """Whether a winner is shown and its lead is roughly known, a relevant difference is excluded, or the interval
+        is narrow enough."""
         ratio, margin = self.time_ratio, 1 + LEAST_DIFFERENCE
-        if not ratio.has_interval:
+        if self.is_wide:
             return False
         within = ratio.low >= 1 / margin and ratio.high <= margin
         return self.winner is not None or within or ratio.high <= ratio.low * (1 + NARROW) ** 2

@@ -4,9 +4,10 @@
                  early                       last span         late
 
 A snapshot has the loss of the last step and some values of every array. The steps between two snapshots are requested
-exactly like timed ones, so a worker cannot treat them differently. The checks judge one process (did the values change,
-and as far as that many steps would change them?) and two processes that should do the same training (did they change
-alike?). Pure.
+exactly like timed ones, so a worker cannot treat them differently. Where an array changes early and not late, more
+steps follow, with a look at the gradients after each: a dead part of a network has gradients of zeros, a part that is
+left out has none. The checks judge one process (did the values change, and as far as that many steps would change
+them?) and two processes that should do the same training (did they change alike?). Pure.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ AxisValues: TypeAlias = Mapping[str, str | int | float | bool]
 
 EARLY_STEPS: Final = 2  # after the first step
 LATE_STEPS: Final = 2  # after the last timed one
+GRADIENT_LOOKS: Final = 8  # one may fall on a step in which a module leaves out a part by chance
 
 # Weights of 8 or 11 bits lose small updates to rounding, and a loss scale that starts too large skips updates.
 _ROUNDS_UPDATES_AWAY: Final = ("bf16", "fp16")
@@ -58,6 +60,9 @@ _HAS_LEARNT, _HAS_NOT = 0.5, 0.9  # remaining share of the first loss
 _MOST_UNMOVED: Final = 0.1
 SAME_START: Final = 0.005  # of the first loss; bf16-mixed changes it by 0.3 %
 _LEAST_SHARE_OF_CHANGE: Final = 1e-3  # of all arrays; below it, an array may change by rounding alone
+# Momentum and Adam move other arrays by up to so many times more for the size of their gradients than plain SGD does.
+_MOST_APART_IN_RATE: Final = 100.0
+_RESOLUTION: Final = float(np.finfo(np.float32).eps)
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -105,6 +110,7 @@ class Evidence(Struct, kw_only=True):
     before_last: Snapshot | None = None
     late: Snapshot | None = None
     after: Snapshot | None = None
+    late_gradients: list[Values] = field(default_factory=list[Values])  # see `standing_still`; the first is of `after`
     losses: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])  # by steps done
 
     @property
@@ -140,14 +146,77 @@ def fault(evidence: Evidence) -> str:
         return ""
     first, early, late, after = snapshots
     if evidence.phase == "gradient":
-        return _gradient_fault(snapshots, has_parameters=evidence.has_parameters)
+        found = _gradient_fault(snapshots, has_parameters=evidence.has_parameters)
+        return found or _partly_stopped(evidence, late, after)
     if not first.values:
         return ""
     return (
         _stood_still(evidence, first, early, late, after)
         or _loss_stood_still(evidence.losses, evidence.precision)
         or _other_number_of_steps(evidence, late, after)
+        or _partly_stopped(evidence, late, after)
     )
+
+
+def standing_still(evidence: Evidence) -> list[str]:
+    """Return the arrays that the early steps changed (without update: had a gradient of) and that the last timed block
+    and the steps after it leave exactly alone, while others still change. Only their gradients can tell why."""
+    first, early, late, after = evidence.first, evidence.early, evidence.late, evidence.after
+    if first is None or early is None or late is None or after is None:
+        return []
+    before = evidence.before_last or late
+    if evidence.phase == "train":
+        changed = {name for name, change in evidence.early_span.change.items() if change.any()}
+        since = span(before, after).change
+        still = {name for name in changed if name in since and not since[name].any()}
+    else:
+        changed = first.values.keys() & early.values.keys()
+        still = changed - before.values.keys() - late.values.keys() - after.values.keys()
+    return sorted(still) if len(still) < len(changed) else []
+
+
+def without_gradient(evidence: Evidence) -> list[str]:
+    """Return those of them that no look at the gradients found a gradient of; none where the framework tells of no
+    gradients at all, as one whose step is one program does in phase=train."""
+    looks = evidence.late_gradients
+    return [name for name in standing_still(evidence) if looks and all(look and name not in look for look in looks)]
+
+
+def _partly_stopped(evidence: Evidence, late: Snapshot, after: Snapshot) -> str:
+    if names := without_gradient(evidence):
+        did = "which the first ones changed" if evidence.phase == "train" else "as the first ones did"
+        return f"the last steps compute no gradient of {_some_of(names)}, {did}"
+    if names := _not_updated(evidence, late, after):
+        since = (evidence.before_last or late).steps
+        return (
+            f"the last {after.steps - since} steps did not change {_some_of(names)}, which the first ones changed, "
+            "though the gradients are large enough"
+        )
+    return ""
+
+
+def _not_updated(evidence: Evidence, late: Snapshot, after: Snapshot) -> list[str]:
+    """Return arrays that stand still though their gradients would move them. By how much, the other arrays tell."""
+    if evidence.phase != "train" or evidence.precision in _ROUNDS_UPDATES_AWAY or not evidence.late_gradients:
+        return []
+    gradients, moved = evidence.late_gradients[0], span(late, after)
+    rates = [
+        np.abs(change[there] / gradients[name][there]) / moved.steps
+        for name, change in moved.change.items()
+        if name in gradients and (there := (change != 0) & (gradients[name] != 0)).any()
+    ]
+    if not rates:
+        return []
+    rate = float(np.median(np.concatenate(rates))) / _MOST_APART_IN_RATE
+    return [
+        name
+        for name in standing_still(evidence)
+        if name in gradients and (rate * np.abs(gradients[name]) > _RESOLUTION * np.abs(after.values[name])).any()
+    ]
+
+
+def _some_of(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more arrays"
 
 
 def _gradient_fault(snapshots: Sequence[Snapshot], *, has_parameters: bool) -> str:

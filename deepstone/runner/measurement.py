@@ -30,7 +30,15 @@ from deepstone.measure.energy.window import energy_over, find_board_meters, find
 from deepstone.measure.noise import NoiseReading, noise_doubts
 from deepstone.measure.statistics import Quantity, difference_of_medians, median_of, rough_relative_half_width
 from deepstone.measure.steady_state import settled, warmup_end
-from deepstone.measure.training import EARLY_STEPS, LATE_STEPS, Evidence, Snapshot
+from deepstone.measure.training import (
+    EARLY_STEPS,
+    GRADIENT_LOOKS,
+    LATE_STEPS,
+    Evidence,
+    Snapshot,
+    standing_still,
+    without_gradient,
+)
 from deepstone.results.doubt import Doubt
 from deepstone.results.parallel import Bubbles, Communication, HostFacts, Launcher, RankFacts, StageFacts, Wire
 from deepstone.results.record import Energy
@@ -372,6 +380,18 @@ def snapshots_at_end(conversation: Talk, launched: Launched) -> None:
     evidence.late = snapshot(conversation, launched)
     conversation.block(samples=1 if last.total_s >= LONG_BLOCK_S else LATE_STEPS)
     evidence.after = snapshot(conversation, launched)
+    if standing_still(evidence) and not isinstance(conversation, Team):  # replicas have gradients of their own
+        _look_at_gradients(conversation, evidence)
+
+
+def _look_at_gradients(conversation: Talk, evidence: Evidence) -> None:
+    """Look until every array that stands still has had a gradient."""
+    for number in range(GRADIENT_LOOKS):
+        if number:
+            conversation.block(samples=1)
+        evidence.late_gradients.append(conversation.sample("gradients", most=_VALUES_PER_ARRAY))
+        if not without_gradient(evidence):
+            return
 
 
 def _sizes(conversation: Talk, launched: Launched, effort: Effort) -> tuple[int, int]:

@@ -35,10 +35,10 @@ from deepstone.results.parts import Count, Part, Positive, SomeText
 from deepstone.runner.conversation import Conversation, JobFailed, cache_folder, variables_of
 from deepstone.runner.job import Job
 from deepstone.runner.scratch import scratch_folder
-from deepstone.runner.worker_process import WorkerProcess, make_harmless
+from deepstone.runner.worker_process import WorkerProcess
 from deepstone.setups.axes import AUTO
 from deepstone.setups.world import World
-from deepstone.supervise import ProcessTimeout, Supervised
+from deepstone.supervise import ProcessTimeout, Supervised, make_harmless
 from deepstone.worker import join
 
 # All ranks must be there after this time. Torch's launcher takes seconds to import, Slurm may have to find nodes.

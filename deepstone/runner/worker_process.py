@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any, Final, Self, cast
 
 from deepstone.errors import DeepstoneError, MissingError, out_of_descriptors
 from deepstone.results.parts import Json
-from deepstone.supervise import Ending, LineTooLong, ProcessTimeout, State, Supervised
+from deepstone.supervise import Ending, LineTooLong, ProcessTimeout, State, Supervised, make_harmless
 
 # After each reply the file of the worker's output is cut to its end if it is longer than this.
 _MOST_OUTPUT_BYTES: Final = 16 * 2**20
@@ -195,13 +194,3 @@ def _parse_reply(line: bytes) -> dict[str, Json]:
 def _quote(line: bytes) -> str:
     shown = make_harmless(line[:200].decode("utf-8", "replace"))
     return shown if len(line) <= 200 else f"{shown}… ({len(line)} bytes)"
-
-
-# All control characters except newline and tab, and characters that reorder or hide the text around them.
-_HARMFUL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-
-
-def make_harmless(text: str) -> str:
-    """Turn progress bars into lines and escape other control characters (\\x1b), so that none reaches the terminal."""
-    lines = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _HARMFUL.sub(lambda match: match[0].encode("unicode_escape").decode(), lines)

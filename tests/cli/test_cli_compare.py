@@ -163,6 +163,14 @@ def test_answer_in_words_when_there_is_no_difference(cli: Cli) -> None:
     assert len(cli.runs()) == 2  # two attempts at one job
 
 
+def test_a_winner_whose_lead_is_not_known(cli: Cli, tmp_path: Path) -> None:
+    launches = str(tmp_path / "launches")
+    disturbed = script(noise=0.01, launch_noise=0.3, launches=launches, by={"layout=nhwc": {"step_s": 0.0004}})
+    words = ("compare", "cifarnet", "framework=fake", "batch=8", "layout=nchw", "--pairs", 8, "--budget", 2)
+    done = cli(*words, "--", "layout=nhwc", DEEPSTONE_FAKE=disturbed).assert_ok()
+    assert "verdict: b faster\nwhich side is faster is known, not by how much: the interval is wider" in done.out
+
+
 def test_a_side_that_fails_leaves_no_verdict(cli: Cli) -> None:
     done = cli("compare", "cifarnet", "framework=fake", "device=cpu", "--", "precision=tf32", "--json")
     assert done.code == 1

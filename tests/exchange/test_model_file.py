@@ -60,6 +60,12 @@ def test_one_that_ignores_the_request_to_end_is_killed(net) -> None:
     assert "within the time limit" in refusal(net(beginning), 1)
 
 
+def test_what_it_prints_reaches_no_terminal_raw(net, capfd: pytest.CaptureFixture[str]) -> None:
+    """A terminal obeys escape sequences: they colour, move, and retitle what others wrote."""
+    refusal(net("import os\nprint('seen\\r\\x1b[31mred \\x9b2J \\u202eback', flush=True)\nos._exit(3)\n"))
+    assert capfd.readouterr().err == "seen\n\\x1b[31mred \\x9b2J \\u202eback\n"
+
+
 @pytest.mark.parametrize("piece", ["'y' * 200", "'y' * 65536, end=''"])
 def test_a_flood_is_ended_and_little_of_it_shown(net, piece: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert "printed more than 16 MiB" in refusal(net(f"while True: print({piece})\n"))

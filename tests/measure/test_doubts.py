@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from deepstone.measure import doubts
@@ -26,6 +28,27 @@ def trips(*pairs: tuple[float, float]) -> list[RoundTrip]:
 def test_interval_too_wide() -> None:
     assert doubts.interval_too_wide(0.02, target_share=0.02) is None
     assert code(doubts.interval_too_wide(0.05, target_share=0.02)) == "interval_too_wide"
+
+
+@pytest.mark.parametrize(
+    ("reached", "said"),
+    [
+        (0.05, "± 5.0 %, asked for 2.0 %:"),
+        (0.0204, "± 2.04 %, asked for 2.00 %:"),
+        (0.020003, "± 2.0003 %, asked for 2.0000 %:"),
+    ],
+)
+def test_an_interval_that_is_too_wide_is_told_apart_from_what_was_asked_for(reached: float, said: str) -> None:
+    doubt = doubts.interval_too_wide(reached, target_share=0.02)
+    assert doubt is not None
+    assert said in doubt.detail
+
+
+def test_the_least_excess_of_an_interval_is_told() -> None:
+    doubt = doubts.interval_too_wide(math.nextafter(0.02, 1), target_share=0.02)
+    assert doubt is not None
+    reached, _, asked = doubt.detail.removeprefix("the median is known to ± ").partition(" %, asked for ")
+    assert reached != asked.partition(" %")[0]
 
 
 def test_too_short_to_time() -> None:

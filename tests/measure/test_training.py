@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepstone.absent import Absent
-from deepstone.measure.training import Evidence, Snapshot, disagreement, fault, same_training, untouched_array
+from deepstone.measure.training import (
+    Evidence,
+    Snapshot,
+    disagreement,
+    fault,
+    same_training,
+    standing_still,
+    untouched_array,
+    without_gradient,
+)
 from deepstone.results.record import Training
 from deepstone.setups.request import complete
 
@@ -94,6 +103,67 @@ class TestOneProcess:
     @given(st.floats(0.7, 1.5), st.floats(1e-7, 1.0))
     def test_momentum_and_the_size_of_updates_do_not_matter(self, worth: float, size: float):
         assert not fault(course(worth=worth, moves={"a/weight": size}))
+
+
+def part(*gradients: dict[str, float], frozen: str = "a/weight", **more: Any) -> Evidence:
+    """An array stands still after the early steps; `gradients` is what later looks find."""
+    evidence = course(**more)
+    assert evidence.early is not None
+    stays = evidence.early.values[frozen]
+    for look in (evidence.before_last, evidence.late, evidence.after):
+        assert look is not None
+        look.values[frozen] = stays  # pyright: ignore[reportIndexIssue]
+    evidence.late_gradients = [{name: np.full(4, each) for name, each in look.items()} for look in gradients]
+    return evidence
+
+
+class TestPartOfTheNetwork:
+    """An array that the early steps changed and that the last ones leave alone."""
+
+    def test_it_is_looked_at_again(self):
+        assert standing_still(course()) == []
+        assert standing_still(part()) == ["a/weight"]
+        assert not fault(part()), "without a look at the gradients nothing is said"
+
+    def test_all_arrays_are_another_fault(self):
+        assert standing_still(course(until=3)) == []
+
+    def test_one_that_never_changed_was_frozen_from_the_start(self):
+        assert standing_still(course(moves={**STEADY, "a/weight": 0.0})) == []
+
+    def test_one_without_gradient(self):
+        evidence = part({"b/weight": 1.0}, {"b/weight": 1.0})
+        assert without_gradient(evidence) == ["a/weight"]
+        expected = "the last steps compute no gradient of a/weight, which the first ones changed"
+        assert fault(evidence) == expected
+        assert fault(part({"b/weight": 1.0}, precision="bf16")) == expected
+
+    def test_one_that_a_step_leaves_out_by_chance(self):
+        assert not fault(part({"b/weight": 1.0}, {"a/weight": 0.0, "b/weight": 1.0}))
+
+    def test_a_framework_that_tells_of_no_gradients(self):
+        assert not fault(part({}))
+
+    @pytest.mark.parametrize(("gradient", "is_fault"), [(0.0, False), (1e-9, False), (1.0, True), (-0.3, True)])
+    def test_one_with_a_gradient_and_no_update(self, gradient: float, is_fault: bool):
+        """Zeros are those of a dead layer, and the smallest are lost in rounding."""
+        evidence = part({"a/weight": gradient, "b/weight": 1.0})
+        assert bool(fault(evidence)) == is_fault
+        assert ("the last 102 steps did not change a/weight" in fault(evidence)) == is_fault
+
+    def test_weights_of_few_bits_lose_updates(self):
+        assert not fault(part({"a/weight": 1.0, "b/weight": 1.0}, precision="bf16"))
+
+    def test_without_update_its_gradient_is_gone(self):
+        evidence = course(phase="gradient")
+        for look in (evidence.before_last, evidence.late, evidence.after):
+            assert look is not None
+            del look.values["a/weight"]  # pyright: ignore[reportIndexIssue]
+        assert standing_still(evidence) == ["a/weight"]
+        evidence.late_gradients = [{"b/weight": np.ones(4)}]
+        assert "no gradient of a/weight, as the first ones did" in fault(evidence)
+        evidence.late_gradients.append({"a/weight": np.zeros(4), "b/weight": np.ones(4)})
+        assert not fault(evidence)
 
 
 class TestTwoProcesses:

@@ -128,6 +128,15 @@ class TestVerdict:
         assert str(found.time_ratio.n) in found.stopped
         assert found.time_ratio.n > 4
 
+    def test_a_winner_by_a_wide_interval_takes_more_pairs(self, script: Script):
+        """Launches that differ by a third say who is faster after three pairs, and hardly by how much."""
+        script(noise=0.01, launch_noise=0.3, by={"layout=nchw": {"step_s": 0.4}})
+        found = compared(A, B, pairs=None)
+        assert found.time_ratio is not None
+        assert found.verdict == B_FASTER
+        assert found.time_ratio.n > 3
+        assert found.time_ratio.n == 12 or found.time_ratio.high <= 2 * found.time_ratio.low
+
     def test_three_sides_are_judged_pair_by_pair_and_ranked(self, script: Script):
         script(noise=0.002, launch_noise=0.0003, by={"layout=nhwc": {"step_s": 0.008}})
         jobs = [fake_job(**A), fake_job(**B), fake_job(**A, seed=3)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,14 @@ def job(fault: str = "", **axes: str | int) -> Job:
 
 @pytest.mark.parametrize(
     ("fault", "phase"),
-    [("no update", "train"), ("no backward", "train"), ("no later update", "train"), ("no backward", "gradient")],
+    [
+        ("no update", "train"),
+        ("no backward", "train"),
+        ("no later update", "train"),
+        ("first layer later", "train"),
+        ("update of first layer later", "train"),
+        ("no backward", "gradient"),
+    ],
 )
 def test_a_run_is_doubted(fault: str, phase: str):
     record = run_job(job(fault, phase=phase), QUICK).to_json()
@@ -82,6 +90,68 @@ def test_what_is_known_of_a_module_of_ones_own_is_told():
     assert found.sides[0] is not None
     assert not isinstance(found.sides[0].comparison, Absent)
     assert found.sides[0].comparison.sameness == Absent(found.established)
+
+
+LATER = """
+import torch
+from torch import nn
+
+INPUT_SHAPE = (3, 16, 16)
+WAYS = {"no_grad": torch.no_grad, "whole": torch.enable_grad}
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+        self.frozen = nn.Conv2d(3, 8, 3).requires_grad_(False)
+        self.body = nn.Sequential(nn.Conv2d(8, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU(), nn.Flatten())
+        self.head = nn.Linear(16 * 10 * 10, 10)
+
+    def forward(self, x):
+        self.calls += 1
+        is_later = torch.is_autocast_enabled("cpu") and self.calls > 12
+        with WAYS["WAY"]() if is_later else torch.enable_grad():
+            x = self.body(self.frozen(x))
+        return self.head(x)
+
+
+def make():
+    return Network()
+"""
+
+
+@pytest.fixture
+def later(tmp_path: Path) -> Callable[..., Job]:
+    """A module that under autocast, after some steps, no longer trains its body (`no_grad`), or goes on (`whole`)."""
+
+    def made(way: str, **axes: str | int) -> Job:
+        source = tmp_path / f"{way}.py"
+        source.write_text(LATER.replace("WAY", way))
+        return replace(job(**axes), model=load_model(f"{source}:make"))
+
+    return made
+
+
+def test_a_part_that_is_no_longer_trained_later_is_no_winner(later: Callable[..., Job]):
+    found = compare_jobs([later("no_grad"), later("no_grad", precision="bf16-mixed")], QUICK, groups=1)
+    assert found.ratios == ()
+    assert found.refusal == (
+        "B is not shown to train: the last steps compute no gradient of module/body.0.bias and 3 more arrays, which "
+        "the first ones changed"
+    )
+
+
+@pytest.mark.parametrize("phase", ["train", "gradient"])
+def test_a_run_that_no_longer_trains_a_part_is_doubted(later: Callable[..., Job], phase: str):
+    record = run_job(later("no_grad", precision="bf16-mixed", phase=phase), QUICK).to_json()
+    details = {doubt["code"]: doubt["detail"] for doubt in record["doubts"]}
+    assert "the last steps compute no gradient of module/body.0.bias and 3 more arrays" in details["not_training"]
+
+
+def test_a_layer_that_is_frozen_from_the_start_is_no_fault(later: Callable[..., Job]):
+    found = compare_jobs([later("whole"), later("whole", precision="bf16-mixed")], QUICK, groups=1)
+    assert found.ratios, found.refusal
 
 
 @pytest.mark.deep

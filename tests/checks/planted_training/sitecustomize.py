@@ -48,8 +48,14 @@ def spoil(_module) -> None:
         if FAULT == "half of every update":
             for each in parameters:
                 each.grad.mul_(0.5)
-        if FAULT == "first layer":
+        if FAULT == "first layer" or (FAULT == "first layer later" and done > STEPS_BEFORE_IT_STOPS):
             parameters[0].grad = None
+        if FAULT == "update of first layer later" and done > STEPS_BEFORE_IT_STOPS:
+            first = parameters[0].detach().clone()
+            update(self, *arguments, **options)
+            with torch.no_grad():
+                parameters[0].copy_(first)
+            return None
         if FAULT == "small gradients":
             for each in parameters:
                 each.grad[each.grad.abs() < SHARE_LOST * each.grad.abs().max()] = 0
