@@ -163,12 +163,8 @@ def _why_lines(answer: Tuned) -> Iterator[str]:
         share = digits(answer.as_told(each.contribution).median)
         yield f"{head}{each.axis:{width}}  {share:>5}x {drawn:{_BAR}}  {parts}"
         head = "       "
-    # The shares of two changes make up the whole gain by how they are defined.
-    if not isinstance(answer.together, Absent) and len(answer.why) > 2:
+    if not isinstance(answer.together, Absent) and len(answer.why) > 1:
         yield f"{head}{'together':{width}}  {digits(answer.as_told(answer.together).median):>5}x"
-    if (combined := answer.in_combination) is not None and not isinstance(answer.ratio, Absent):
-        alone, by = (digits(answer.number_as_told(each)) for each in (answer.ratio.median / combined, combined))
-        yield f"       added one by one they would make {alone}x; in combination {by}x that"
     no_effect = ", ".join(each.axis for each in answer.no_effect) or "–"
     yield f"       no effect: {no_effect}    not decided: {', '.join(answer.not_decided) or '–'}"
 

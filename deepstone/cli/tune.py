@@ -170,12 +170,22 @@ def tune(
     else:
         with nullcontext() if emitted is None else redirect_stdout(sys.stderr):
             show_tuned(answer, workload.job(workload.space.default).workload, files=files)
-    draw_figure(_as_stored(finding, finding_store), output)
+    _draw(_as_stored(finding, finding_store), output)
     if emitted is not None and not answer.nothing_within_limits:
         _print_code(answer, workload, emitted)
     finding_store.leave_if_failed()
     if answer.why_none:
         raise DeepstoneError(answer.why_none)
+
+
+def _draw(finding: Finding, path: Path | None) -> None:
+    """What cannot be drawn makes no search fail that has its answer."""
+    from deepstone.report.figure import NothingToDrawError
+
+    try:
+        draw_figure(finding, path)
+    except NothingToDrawError as error:
+        note(f"{path} was not drawn: {error}")
 
 
 def _emitted_framework(text: str, *, as_json: bool) -> str:

@@ -138,11 +138,8 @@ def _why(found: Tuned) -> Iterator[str]:
             f"{each.axis}={each.best} instead of {each.default}: {times(found, each.contribution)}{of}; "
             f"added to the default {_effect(found, each.added)}, removed from the best {_effect(found, each.removed)}."
         )
-    if len(found.why) > 2 and isinstance(found.together, Quantity):
+    if len(found.why) > 1 and isinstance(found.together, Quantity):
         yield f"Together, beyond these parts: {times(found, found.together)}{of}."
-    if (combined := found.in_combination) is not None and isinstance(found.ratio, Quantity):
-        alone, by = (digits(found.number_as_told(each)) for each in (found.ratio.median / combined, combined))
-        yield f"Added one by one they would make {alone}x; in combination it is {by}x that."
 
 
 def _effect(found: Tuned, effect: AxisRatio | Absent) -> str:

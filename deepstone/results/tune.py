@@ -10,7 +10,6 @@ A setup is the axes that are not at their default, as in the words of a command.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final, Literal, TypeAlias
 
@@ -20,7 +19,6 @@ from deepstone.results.quantity import Quantity
 from deepstone.results.sameness import Comparable
 from deepstone.units import bytes_, digits, seconds
 
-_NOTEWORTHY: Final = 1.05  # times what changes bring one by one: less is within what the looks can tell
 LookKind: TypeAlias = Literal["start", "search", "sentinel", "repeat", "final", "explain"]
 LOOK_KINDS: Final[tuple[LookKind, ...]] = ("start", "search", "sentinel", "repeat", "final", "explain")
 ObjectiveName: TypeAlias = Literal["throughput", "energy", "memory"]
@@ -386,19 +384,6 @@ class Tuned(Part, frozen=True, kw_only=True):
     @property
     def is_of_speed(self) -> bool:
         return self.objective.name == "throughput"
-
-    @property
-    def in_combination(self) -> float | None:
-        """Of two changes, whose shares make up the whole gain by definition: the gain over the product of what each
-        brings alone. None if it is no different, if there are more or fewer changes, or if one was not measured."""
-        added = [each.added for each in self.why]
-        if len(added) != 2 or isinstance(self.ratio, Absent):
-            return None
-        alone = [each.ratio.median for each in added if not isinstance(each, Absent) and not each.estimated]
-        if len(alone) < len(added):
-            return None
-        combined = self.ratio.median / math.prod(alone)
-        return combined if abs(math.log(combined)) > math.log(_NOTEWORTHY) else None
 
     @property
     def is_better(self) -> bool:

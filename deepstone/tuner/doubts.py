@@ -62,8 +62,8 @@ def beaten_without(answer: Tuned) -> list[str]:
 
 
 def uneven_rounds(answer: Tuned) -> list[str]:
-    """Finalists of which one round tells something else than the others: something disturbed a launch. Rounds are
-    speeds, so where something else is sought they say nothing about the interval."""
+    """Finalists of which one round tells something else than the others: something disturbed a launch, maybe that of
+    the others. Rounds are speeds, so where something else is sought they say nothing about the interval."""
     if not answer.is_of_speed:
         return []
     default = next((final for final in answer.finals if final.is_default), None)
@@ -82,9 +82,9 @@ def uneven_rounds(answer: Tuned) -> list[str]:
         worst = max(ratios, key=lambda number: abs(math.log(ratios[number] / middle)))
         if abs(math.log(ratios[worst] / middle)) > math.log(_UNEVEN):
             found.append(
-                f"something disturbed round {worst} of the finals: there {words_of(final.setup)} has "
-                f"{ratios[worst]:.3g}x the speed of the default, in the middle round {middle:.3g}x; the interval "
-                "includes that round"
+                f"the rounds of the finals disagree: in round {worst} {words_of(final.setup)} has "
+                f"{ratios[worst]:.3g}x the speed of the default, in the middle one {middle:.3g}x; something disturbed "
+                "a launch, and the interval includes it"
             )
     return found
 
@@ -94,7 +94,7 @@ def other_machine_state(answer: Tuned, compiled: Collection[Finalist] = ()) -> l
     those of which `compiled_unevenly` tells."""
     found: list[str] = []
     for final in answer.finals:
-        in_finals, in_search = (_gain(answer, final.setup, is_final) for is_final in (True, False))
+        in_finals, in_search = _gains(answer, final)
         if final.is_default or final in compiled or in_finals is None or in_search is None:
             continue
         if abs(in_finals - in_search) > math.log(_UNEVEN):
@@ -130,7 +130,7 @@ def chooses_kernels(setup: RecordedSetup) -> bool:
 def finalists_that_compile(answer: Tuned, store: Store) -> list[Finalist]:
     found: list[Finalist] = []
     for finalist in answer.finals:
-        with suppress(StoreError):  # it was deleted meanwhile
+        with suppress(StoreError, UsageError):  # it was deleted meanwhile
             if any(chooses_kernels(store.get(run).setup) for run in finalist.runs[:1]):
                 found.append(finalist)
     return found
@@ -141,7 +141,7 @@ def compiled_unevenly(answer: Tuned, compiled: Collection[Finalist]) -> list[str
     different speeds. The speed of the default stands for what the machine did meanwhile."""
     found: list[str] = []
     for finalist in compiled:
-        in_finals, in_search = (_gain(answer, finalist.setup, is_final) for is_final in (True, False))
+        in_finals, in_search = _gains(answer, finalist)
         if finalist.is_default or in_finals is None or in_search is None:
             continue
         if abs(in_finals - in_search) > math.log1p(LEAST_DIFFERENCE):
@@ -153,20 +153,29 @@ def compiled_unevenly(answer: Tuned, compiled: Collection[Finalist]) -> list[str
     return found
 
 
-def _gain(answer: Tuned, setup: Mapping[str, Value], is_final: bool) -> float | None:
-    """The log of its speed over that of the default, by looks of the finals or by all others; None if there are
-    none."""
-    setup_log, default_log = (_mean_log(answer, each, is_final) for each in (setup, answer.default.setup))
-    return None if setup_log is None or default_log is None else setup_log - default_log
+def _gains(answer: Tuned, finalist: Finalist) -> tuple[float | None, float | None]:
+    """The log of its speed over that of the default, by the finals, and by all other looks; None if there is none. Of
+    the finals, as the answer tells it, if speed is sought."""
+    in_search = _gain_of_looks(answer, finalist.setup, are_finals=False)
+    if answer.is_of_speed and not isinstance(finalist.ratio, Absent):
+        return math.log(finalist.ratio.median), in_search
+    return _gain_of_looks(answer, finalist.setup, are_finals=True), in_search
 
 
-def _mean_log(answer: Tuned, setup: Mapping[str, Value], is_final: bool) -> float | None:
-    logs = [
-        math.log(look.samples_per_s)
-        for look in answer.looks
-        if look.setup == setup and (look.kind == "final") == is_final and not isinstance(look.samples_per_s, Absent)
-    ]
-    return math.fsum(logs) / len(logs) if logs else None
+def _gain_of_looks(answer: Tuned, setup: Mapping[str, Value], *, are_finals: bool) -> float | None:
+    logs: list[float] = []
+    for each in (setup, answer.default.setup):
+        speeds = [
+            look.samples_per_s
+            for look in answer.looks
+            if look.setup == each
+            and (look.kind == "final") == are_finals
+            and not isinstance(look.samples_per_s, Absent)
+        ]
+        if not speeds:
+            return None
+        logs.append(math.log(median(speeds)))
+    return logs[0] - logs[1]
 
 
 def doubts_of_runs(store: Store, runs: Sequence[str]) -> list[str]:

@@ -208,6 +208,15 @@ def test_a_budget_that_is_too_small_is_told(cli: Cli) -> None:
     assert not (cli.home / "best.toml").exists()
 
 
+def test_a_figure_that_cannot_be_drawn_does_not_fail_the_search(cli: Cli) -> None:
+    """There is no finalist, so there are no finals to draw."""
+    broken = {"by": {"layout=nhwc": {"fault": {"at": "build", "kind": "unsupported"}}}}
+    words = ("layout=auto,nhwc", "threads=auto", "affinity=auto", "engine=auto", "precision=auto", "wait=auto")
+    done = cli("tune", *WORDS, *words, "--budget", "8s", "-o", "t.svg", **scripted(broken)).assert_ok()
+    assert "t.svg was not drawn" in done.err
+    assert not (cli.home / "t.svg").exists()
+
+
 def test_if_nothing_runs_it_exits_with_1(cli: Cli) -> None:
     broken = {"fault": {"at": "build", "kind": "unsupported"}}
     done = cli("tune", *WORDS, "layout=auto,nhwc", "--budget", "60s", **scripted(broken))

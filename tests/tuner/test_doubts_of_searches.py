@@ -114,11 +114,3 @@ def test_a_gain_says_what_it_is_a_gain_of() -> None:
     assert of_memory == "0.926x (0.893 – 0.962) the memory of the default"
     of_energy = replace(answer, objective=TuneObjective(name="energy")).gain_in_words(ratio)
     assert "joule" in of_energy
-
-
-def test_changes_that_need_each_other_are_told() -> None:
-    """Alone 2.7x and 1.7x, which is 4.59x; the finals have 7.08x."""
-    answer = tuned()
-    assert answer.in_combination is not None
-    assert round(answer.in_combination, 2) == 1.54
-    assert replace(answer, why=answer.why[:1]).in_combination is None
