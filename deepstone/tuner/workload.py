@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, get_args
@@ -54,7 +54,11 @@ _NEED_MARGIN: Final = 1.5  # of the analytic need: workspaces, fragmentation
 _NO_ROOM: Final = "1.5 x the analytic need does not fit the memory"
 _BEYOND: Final = "1.5 x the analytic need is more than the limit of memory, {} allowed"
 _NARROW: Final = ("bf16-mixed", "fp16-mixed", "bf16", "fp16")
-_WITHOUT_INSTRUCTIONS: Final = "an older isa has no instructions for narrow numbers, and is many times slower"
+# Axes of a CPU that take a setup away from the code for narrow numbers, which is many times slower without it.
+_WITHOUT_NARROW: Final = {
+    "isa": "an older isa has no instructions for narrow numbers, and is many times slower",
+    "engine": "a framework's own kernels have no fast code for narrow numbers on a CPU, and are many times slower",
+}
 _DECIDE_THE_NEED: Final = ("framework", "precision", "optimizer", "checkpointing", "batch", *OF_SEVERAL)
 _ISA_OF_FLAG: Final = {
     "avx": "avx",
@@ -124,7 +128,7 @@ class Workload:
         machine = Machine.here()
         environments = _environments(named, opaque=bool(loaded.graph.opaque))
         facts = _facts(loaded, machine, environments, choices, saves_memory=saves_memory or limit_bytes is not None)
-        refusal = _refusal(loaded, machine, facts, environments, limit_bytes, isa_is_free="isa" not in choices)
+        refusal = _refusal(loaded, machine, facts, environments, limit_bytes, free={*_WITHOUT_NARROW} - {*choices})
         space = make_space(choices, facts, level=level, refusal=refusal, seed=seed)
         if not space.points:
             reason = next(iter(space.excluded), "no framework that is installed runs it")
@@ -367,10 +371,10 @@ def _refusal(
     environments: Mapping[str, Environment],
     limit_bytes: int | None,
     *,
-    isa_is_free: bool,
+    free: Collection[str],
 ) -> Callable[[Request], str | None]:
     """Refuses what the rules refuse, requests whose need, with a margin, exceeds the memory or the limit, and what
-    nobody asked for and takes minutes to say that it is slow."""
+    nobody asked for and takes minutes to say that it is slow. `free`: the axes whose values the user did not give."""
     room = _room_bytes(machine, facts)
     beyond_limit = "" if limit_bytes is None else _BEYOND.format(bytes_(limit_bytes))
 
@@ -389,8 +393,8 @@ def _refusal(
 
     def refusal(request: Request) -> str | None:
         broken = job_of(request).broken_rule
-        if broken is None and isa_is_free and request["isa"] != AUTO and request["precision"] in _NARROW:
-            return _WITHOUT_INSTRUCTIONS
+        if broken is None and facts.device == "cpu" and request["precision"] in _NARROW:
+            broken = next((_WITHOUT_NARROW[name] for name in sorted(free) if request[name] != AUTO), None)
         if broken is not None or model.graph.opaque:
             return broken
         here = need(tuple((name, request[name]) for name in _DECIDE_THE_NEED))
