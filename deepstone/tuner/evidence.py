@@ -26,6 +26,7 @@ from deepstone.results.advice import CORES, Conditions, Device, Facts, MatrixUni
 from deepstone.results.parts import Value
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import Record, Training
+from deepstone.results.searched import NO_SEARCHES, Searched
 from deepstone.setups.axes import AUTO, AXES, CURRENT, FAKE, TORCH
 from deepstone.tuner.facts import facts_of_record
 
@@ -61,13 +62,13 @@ class Table(msgspec.Struct, kw_only=True):
         return min(self.setups, key=_distance_from_default)
 
 
-def tables(records: Iterable[Record], refused: Mapping[str, str] | None = None) -> list[Table]:
+def tables(records: Iterable[Record], searched: Searched = NO_SEARCHES) -> list[Table]:
     """Measured runs of current frameworks, by network, batch and phase on one machine; tables of one setup included.
-    Setups of runs that a search refused as other training (`refused`: with the reason) are left out."""
+    Setups of runs that a search refused as other training (`searched`: what searches say) are left out."""
     usable = [record for record in records if is_measured(record) and _is_current(record)]
     chosen, units = choices_of_auto(usable), _units(usable)
     found: dict[tuple[object, ...], Table] = {}
-    for case in cases(usable, refused):
+    for case in cases(usable, searched):
         if case.refused:
             continue
         record = case.record

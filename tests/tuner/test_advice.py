@@ -18,7 +18,7 @@ from deepstone.setups.request import complete
 from deepstone.setups.rules import broken_rule
 from deepstone.tuner.advice import FILE, MOST, Asked, advise, choices, shipped, starts
 from deepstone.tuner.evidence import rules_from, tables
-from deepstone.tuner.published import as_text, published_records, rules_of
+from deepstone.tuner.published import as_text, published, rules_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = Facts(device="cpu", phase="train", batch=32, cores=2, batch_norm=False)
@@ -169,7 +169,7 @@ class TestShippedRules:
     def test_they_are_made_from_the_published_records(self):
         """`python scripts/make_advice.py` writes them."""
         current = (ROOT / "deepstone" / "tuner" / FILE).read_text(encoding="utf-8")
-        assert current == as_text(rules_of(published_records(ROOT / "results")))
+        assert current == as_text(rules_of(*published(ROOT / "results")))
 
     def test_on_a_gpu_narrow_numbers_with_channels_last_compiled(self):
         found = advise(Asked(facts=GPU, model="resnet50", chosen=choices(), frameworks=("torch",)))
@@ -177,7 +177,7 @@ class TestShippedRules:
         assert found[0].gain.low > 2.5
 
     def test_every_rule_names_its_records(self):
-        known = {record.id for record in published_records(ROOT / "results")}
+        known = {record.id for record in published(ROOT / "results")[0]}
         for rule in shipped().rules:
             assert rule.gain.n == len(rule.seen)
             assert {run for seen in rule.seen for run in seen.records} <= known

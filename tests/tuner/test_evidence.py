@@ -11,6 +11,7 @@ from factory import typed_records
 from deepstone.results.advice import Conditions, Facts, Rule
 from deepstone.results.parts import Value
 from deepstone.results.record import Record
+from deepstone.results.searched import Searched
 from deepstone.tuner.evidence import in_numbers, rules_from, tables, words_of
 
 
@@ -172,7 +173,7 @@ class TestWhatIsNoEvidence:
         fast = rounds(200, 202, 204, layout="nhwc")
         records = rounds(100, 101, 102) + fast
         assert rules_from(tables(typed_records(records)))
-        assert not rules_from(tables(typed_records(records), {fast[0]["id"]: "gradients differ"}))
+        assert not rules_from(tables(typed_records(records), Searched(refused={fast[0]["id"]: "gradients differ"})))
 
     def test_runs_whose_steps_are_another_training(self):
         training = {"losses": [[1, 3.0], [3, 2.6]], "early_change": 0.01, "arrays": 8, "moved": 8}
