@@ -59,7 +59,8 @@ def _fits(wanted: object, known: object) -> bool:
 
 class Seen(Part, frozen=True, kw_only=True):
     """One group of records: a network with one batch on one machine. `gain`: speed of the setup over that of the other.
-    `machine`: its name; `machine_sha`: what it is known by."""
+    `machine`: its name; `machine_sha`: what it is known by. `rounds`: how often both sides ran in turns, also in a
+    comparison; 0 if they were measured apart."""
 
     machine: SomeText
     machine_sha: str
@@ -69,6 +70,7 @@ class Seen(Part, frozen=True, kw_only=True):
     how: SomeText
     checked: bool  # whether losses of both sides show that they compute the same
     records: list[RunId]
+    rounds: Count = 0
 
 
 class Rule(Part, frozen=True, kw_only=True):

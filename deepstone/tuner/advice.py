@@ -3,13 +3,14 @@
     own records of this machine ─▶ rules ┐
     rules that come with Deepstone ──────┴▶ those that hold ─▶ ranked by gain, shrunk where few groups show it
 
-What was measured on this machine with this model comes first. Nothing here measures or imports a framework.
+What was measured on this machine with this model comes first. What was measured with other models comes before the
+rules that come with Deepstone only where both sides ran in turns. Nothing here measures or imports a framework.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Final, TypeAlias
@@ -114,7 +115,7 @@ def starts(facts: Facts, *, model: str = "", rules: Sequence[Rule] | None = None
 class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A setup with what was seen of it. `score`: the expected logarithm of its gain over what was asked for.
     `is_linked`: whether that is known, and not only its gain over another setup. `source`: 0 own records of this model,
-    1 own records, 2 the rules that come with Deepstone."""
+    1 own records in turns, 2 the rules that come with Deepstone, 3 own records that were measured apart."""
 
     setup: Setup
     over: Setup
@@ -132,11 +133,13 @@ class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _ranked(asked: Asked, own: Sequence[Rule], others: Sequence[Rule]) -> list[_Candidate]:
-    """Every setup once, with its strongest evidence: own records of this model, then own records, then shipped ones."""
+    """Every setup once, with its strongest evidence: own records of this model, then own records in turns, then shipped
+    rules, then own records that were measured apart."""
     base = asked.base
     candidates: dict[_Key, _Candidate] = {}
     of_this_model = _of_this_model(asked, own)
-    for number, source in enumerate((of_this_model, own, others)):
+    in_turns, apart = (_seen_only(own, lambda seen, turns=turns: (seen.rounds > 0) is turns) for turns in (True, False))
+    for number, source in enumerate((of_this_model, in_turns, others, apart)):
         over_base = {_key(rule.setup): rule for rule in source if dict(rule.over) == base}
         found = [each for rule in source for each in _candidates(asked, rule, base, over_base)]
         for each in sorted(found, key=lambda each: (each.over != base, -each.score)):
@@ -184,17 +187,20 @@ def _fastest_first(ranked: Sequence[_Candidate], slower: Collection[tuple[_Key, 
 
 def _of_this_model(asked: Asked, own: Iterable[Rule]) -> list[Rule]:
     """The user's own rules, from their records of this model on this machine alone."""
+    place = (asked.model, asked.machine_sha, asked.facts.batch)
+    found = _seen_only(own, lambda seen: (seen.model, seen.machine_sha, seen.batch) == place)
+    return [*found, *(_turned(rule) for rule in found if rule.over and rule.gain.high < 1)]
+
+
+def _seen_only(rules: Iterable[Rule], counts: Callable[[Seen], bool]) -> list[Rule]:
+    """Rules from those groups alone."""
     found: list[Rule] = []
-    for rule in own:
-        seen = [
-            each
-            for each in rule.seen
-            if each.model == asked.model and each.machine_sha == asked.machine_sha and each.batch == asked.facts.batch
-        ]
+    for rule in rules:
+        seen = [each for each in rule.seen if counts(each)]
         if seen:
             gain = gain_over_groups([each.gain for each in seen])
             found.append(msgspec.structs.replace(rule, seen=seen, gain=gain))
-    return [*found, *(_turned(rule) for rule in found if rule.over and rule.gain.high < 1)]
+    return found
 
 
 def _turned(rule: Rule) -> Rule:

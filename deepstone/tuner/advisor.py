@@ -44,7 +44,7 @@ def advised(glance: Glance, given: Given, store: Store | None) -> Advised:
     damaged: list[Damage] = []
     records = [] if store is None else _own_records(store, model, facts, sha, damaged)
     searched = NO_SEARCHES if store is None else store.searched()
-    own = rules_from(tables(records, searched))
+    own = rules_from(tables(records, searched), asked=model)
     asked = _asked(facts, model, sha, kept, own, notes, opaque=graph is None or bool(graph.opaque))
     mine, shipped_ = ([rule for rule in rules if _fits(rule, glance)] for rules in (own, shipped().rules))
     found = advise(asked, mine, shipped_)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from analysis.measured_runs import rounds
 from cli_kit import Cli
+from factory import JsonRecord
 
 from deepstone.hardware.machine import describe_machine, machine_sha
 from deepstone.results import codec
@@ -28,6 +30,16 @@ def make():
     b.softmax_cross_entropy("loss", b.dense("logits", x, features=10))
     return b.build()
 """
+
+
+def add_here(store: Store, runs: list[JsonRecord]) -> None:
+    here = machine_sha(describe_machine())
+    for record in runs:
+        record["identity"]["machine_sha"] = here
+        draft = {key: value for key, value in record.items() if key != "id"}
+        store.add(codec.convert({**draft, "job": canonical_sha256(record["identity"])}, Draft))
+
+
 KEYS = {"setup", "gain", "over", "machines", "seen", "confidence", "gives_up", "checked", "records"}
 
 
@@ -113,6 +125,14 @@ def test_what_needs_a_gpu_is_refused_where_there_is_none(reader: Cli):
     reader("advise", "resnet50", "engine=cudnn", "device=gpu").assert_ok()
 
 
+def test_what_was_shown_at_least_is_told_of_a_wide_interval(cli: Cli):
+    """Others used the machine, and the turns still show which setup is faster."""
+    runs = rounds(100, 60, 150, model="vgg16", device="cpu", batch=4, doubts=["other_load"])
+    add_here(Store.open(cli.store), runs + rounds(900, 900, 500, model="vgg16", device="cpu", batch=4, layout="nhwc"))
+    said = cli("advise", "vgg16", "device=cpu", "batch=4", "framework=torch").assert_ok().out
+    assert re.search(r"\((1\.\d\d) – \d+\.\d\d\) .*; at least \1x is shown", said), said
+
+
 def test_a_model_without_convolutions_has_no_layout(reader: Cli, tmp_path: Path):
     """Neither one of tokens, which nobody runs for advice, nor a network that is known."""
     dense = tmp_path / "dense.py"
@@ -143,13 +163,9 @@ def test_where_nothing_is_known_it_says_so(reader: Cli):
 def test_own_runs_of_this_machine_come_first(cli: Cli):
     """Where one's own runs say the contrary, rules are not asked."""
     store = Store.open(cli.store)
-    here = machine_sha(describe_machine())
     runs = rounds(100, 101, 99, model="vgg16", device="cpu", batch=4)
     runs += rounds(180, 181, 179, model="vgg16", device="cpu", batch=4, layout="nhwc")
-    for record in runs:
-        record["identity"]["machine_sha"] = here
-        draft = {key: value for key, value in record.items() if key != "id"}
-        store.add(codec.convert({**draft, "job": canonical_sha256(record["identity"])}, Draft))
+    add_here(store, runs)
     found = cli("advise", "vgg16", "device=cpu", "batch=4", "framework=torch", "--json").assert_ok().json["advice"]
     assert found[0]["setup"] == {"layout": "nhwc"}
     # What the rules say of other axes depends on this machine.

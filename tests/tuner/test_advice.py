@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analysis.measured_runs import rounds
+from analysis.measured_runs import looks, rounds
 from factory import sha, typed_records
 from hypothesis import given
 from hypothesis import strategies as st
@@ -116,6 +116,17 @@ class TestOwnRecords:
         found = advise(self.here, made(mine + other), rules)
         assert words(found) == ["layout=nhwc", "compile=default", "threads=1"]
         assert [each.confidence for each in found] == ["measured here", "low", "low"]
+
+    def test_other_models_that_were_measured_apart_come_after_rules(self):
+        other = looks(100, 101, 99, 100, model="cifarnet") + looks(800, 801, 799, 800, model="cifarnet", threads=1)
+        rules = made(rounds(100, 101, 99, machine="there") + rounds(150, 151, 149, machine="there", layout="nhwc"))
+        assert words(advise(self.here, made(other), rules)) == ["layout=nhwc", "threads=1"]
+        again = made(
+            other + looks(100, 101, 99, 100, model="vgg16") + looks(130, 131, 129, 130, model="vgg16", threads=1)
+        )
+        found = advise(self.here, again, rules)
+        assert words(found) == ["threads=1", "layout=nhwc"]
+        assert found[0].gain.median == pytest.approx(1.3, rel=0.02), "of this model alone"
 
     def test_what_own_runs_show_to_be_faster_comes_before_what_is_slower(self):
         """TensorFlow on one thread was measured against the default, and against TensorFlow, which beats it."""
