@@ -11,7 +11,7 @@ from deepstone.results.record import WorkloadPhase
 Device: TypeAlias = Literal["cpu", "gpu"]
 # Units for products of narrow numbers: none; bf16 in vectors; amx: in matrices. Of a GPU: fp16 alone, or bf16 and TF32.
 MatrixUnits: TypeAlias = Literal["none", "fp16", "bf16", "amx"]
-Confidence: TypeAlias = Literal["measured here", "high", "medium", "low"]
+Confidence: TypeAlias = Literal["measured here", "measured on a machine of this type", "high", "medium", "low"]
 
 CORES: Final = "cores"  # in a rule, a count of processes or threads may be a part of the machine: cores/4
 

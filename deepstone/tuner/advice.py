@@ -31,6 +31,7 @@ FILE: Final = "rules.json"
 MOST: Final = 5  # setups; nobody tries more
 LEAST_GAIN: Final = 1.02  # as for every verdict
 _PRIOR_GROUPS: Final = 0.5  # a gain that one group shows counts two thirds, one of three groups six sevenths
+_OF_THIS_MODEL: Final = 0  # the first source of what is known of a setup
 _ANOTHER_MODEL, _DOUBLED_BATCH = 0.7, 0.95  # how much less such a group counts
 
 _Key: TypeAlias = tuple[tuple[str, Value], ...]
@@ -263,7 +264,7 @@ def _advice(asked: Asked, candidate: _Candidate) -> Advice:
         gain=gain,
         machines=len({each.machine_sha for each in seen}),
         models=sorted({f"{each.model}, batch {each.batch}, {each.machine}" for each in seen}),
-        confidence=_confidence(asked, seen, gain),
+        confidence=_confidence(asked, candidate, gain),
         gives_up=_gives_up(asked, setup),
         checked=all(each.checked for each in seen) or not other_framework,
         records=list(dict.fromkeys(run for each in seen for run in each.records)),
@@ -290,9 +291,13 @@ def _precision(asked: Asked, setup: Setup) -> str:
     return str(setup.get("precision", asked.value_in(framework, "precision")))
 
 
-def _confidence(asked: Asked, seen: Sequence[Seen], gain: Quantity) -> Confidence:
-    if all(each.machine_sha == asked.machine_sha and each.model == asked.model for each in seen):
+def _confidence(asked: Asked, candidate: _Candidate, gain: Quantity) -> Confidence:
+    """Machines of one type have the same name, so a shipped rule may come from another machine like this."""
+    seen = candidate.seen
+    if candidate.source == _OF_THIS_MODEL:
         return "measured here"
+    if all(each.machine_sha == asked.machine_sha and each.model == asked.model for each in seen):
+        return "measured on a machine of this type"
     machines = {each.machine_sha for each in seen}
     always = gain.low > 1
     if always and len(machines) > 1 and len(seen) > 2:

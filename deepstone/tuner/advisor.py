@@ -50,7 +50,7 @@ def advised(glance: Glance, given: Given, store: Store | None) -> Advised:
     found = advise(asked, mine, shipped_)
     notes += [f"{len(damaged)} damaged record(s) of the store were left out"] if damaged else []
     notes += _left_out(records, searched.refused)
-    notes += ["there are no runs of your own of this machine in the store"] if store is not None and not own else []
+    notes += _of_own(records, own)
     notes += _missing(found)
     return Advised(model=model, facts=facts, asked=kept, advice=found, notes=notes)
 
@@ -139,6 +139,17 @@ def _own_records(store: Store, model: str, facts: Facts, sha: str, damaged: list
     chosen = [row for row in rows if row.model == model][:_MOST_OF_MODEL]
     chosen += [row for row in rows if row.model != model][:_MOST_OF_OTHERS]
     return [record for record in store.records(chosen, damaged=damaged) if record.identity.machine_sha == sha]
+
+
+def _of_own(records: Sequence[Record], own: Sequence[Rule]) -> list[str]:
+    """Why nothing here is from the user's own runs; a store that does not exist is an empty one."""
+    if not records:
+        return ["there are no runs of your own of this machine in the store"]
+    if own:
+        return []
+    return [
+        "of your own runs of this machine, no two setups of one model were measured well enough to tell which is faster"
+    ]
 
 
 def _left_out(records: Sequence[Record], refused: Mapping[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from analysis.measured_runs import rounds
+from analysis.measured_runs import looks, rounds
 from cli_kit import Cli
 from factory import JsonRecord
 
@@ -96,6 +96,18 @@ def test_settings_that_are_given_are_kept(reader: Cli):
 )
 def test_mistakes_are_told_in_one_line(reader: Cli, words: list[object], told: str):
     reader("advise", *words).assert_error(2, told)
+
+
+def test_without_a_store_there_are_no_runs_of_ones_own(cli: Cli):
+    found = cli("advise", "alexnet-owt", "--json").assert_ok().json
+    assert "there are no runs of your own of this machine in the store" in found["notes"]
+    assert not any(each["confidence"] == "measured here" for each in found["advice"])
+
+
+def test_own_runs_that_decide_nothing_are_no_missing_ones(cli: Cli):
+    add_here(Store.open(cli.store), looks(100, device="cpu") + looks(150, device="cpu", layout="nhwc"))
+    (note,) = [each for each in cli("advise", "alexnet-owt", "--json").assert_ok().json["notes"] if "your own" in each]
+    assert "no two setups of one model were measured well enough" in note
 
 
 def test_an_empty_folder_is_read_like_a_missing_one(cli: Cli):

@@ -128,6 +128,11 @@ class TestOwnRecords:
         assert words(found) == ["threads=1", "layout=nhwc"]
         assert found[0].gain.median == pytest.approx(1.3, rel=0.02), "of this model alone"
 
+    def test_shipped_records_of_an_equal_machine_are_not_ones_own(self):
+        rules = made(rounds(100, 101, 99, model="vgg16") + rounds(120, 121, 119, model="vgg16", layout="nhwc"))
+        assert advise(self.here, [], rules)[0].confidence == "measured on a machine of this type"
+        assert advise(self.here, rules, [])[0].confidence == "measured here"
+
     def test_what_own_runs_show_to_be_faster_comes_before_what_is_slower(self):
         """TensorFlow on one thread was measured against the default, and against TensorFlow, which beats it."""
         mine = rounds(100, 101, 99, model="vgg16", minute=1)
