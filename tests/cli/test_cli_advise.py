@@ -137,6 +137,12 @@ def test_what_needs_a_gpu_is_refused_where_there_is_none(reader: Cli):
     reader("advise", "resnet50", "engine=cudnn", "device=gpu").assert_ok()
 
 
+def test_a_syntax_error_is_told_with_its_line(reader: Cli, tmp_path: Path):
+    file = tmp_path / "net.py"
+    file.write_text("import torch\n\ndef make(:\n    pass\n")
+    reader("advise", f"{file}:make").assert_error(2, f"{file}, line 3: SyntaxError")
+
+
 def test_what_was_shown_at_least_is_told_of_a_wide_interval(cli: Cli):
     """Others used the machine, and the turns still show which setup is faster."""
     runs = rounds(100, 60, 150, model="vgg16", device="cpu", batch=4, doubts=["other_load"])
