@@ -96,8 +96,9 @@ def _show(found: Advised, model: str, words: Sequence[str], *, may_convolve: boo
 
 
 def _beside(each: Advice, asked: Mapping[str, Value]) -> str:
-    """Where the setup that was asked for was not measured beside it, the gain is about another one."""
-    return "" if asked or not each.over else "; the default was not measured beside it"
+    """The gain is about another setup where no runs show how it compares with the default: they are too few, too noisy,
+    or missing."""
+    return "" if asked or not each.over else "; nothing is shown against the default itself"
 
 
 def _at_least(each: Advice) -> str:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from analysis.measured_runs import looks, rounds
+from analysis.measured_runs import looks, rounds, run
 from cli_kit import Cli
 from factory import JsonRecord
 
@@ -220,3 +220,17 @@ def test_it_refuses_a_size_of_images_as_tune_does(reader: Cli):
     for command in ("advise", "tune"):
         words = (command, f"{EXAMPLES / 'my_model.py'}:make", "--input", "3x64x64")
         reader(*words).assert_error(2, "has its own size of images")
+
+
+def test_a_default_that_decides_nothing_was_measured_all_the_same(cli: Cli):
+    """Against it a setup was measured apart, on a busy machine; against another setup in turns."""
+    settings = {"model": "vgg16", "device": "cpu", "batch": 4}
+    runs = rounds(100, 101, 99, **settings, doubts=["other_load"])
+    runs += rounds(150, 151, 149, 100, 200, 150, **settings, layout="nhwc")
+    runs += [
+        run(speed, round=number, **settings, layout="nhwc", compile="default")
+        for number, speed in ((4, 201), (5, 400), (6, 299))
+    ]
+    add_here(Store.open(cli.store), runs)
+    said = cli("advise", "vgg16", "device=cpu", "batch=4").assert_ok().out
+    assert " layout=nhwc; nothing is shown against the default itself" in said
