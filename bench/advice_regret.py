@@ -28,7 +28,7 @@ from deepstone.results.advice import Rule
 from deepstone.setups.axes import Value
 from deepstone.tuner.advice import Asked, ranking
 from deepstone.tuner.evidence import Table, Words, in_numbers, rules_from, tables
-from deepstone.tuner.published import published_records
+from deepstone.tuner.published import published
 from deepstone.tuner.space import Point
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -148,7 +148,7 @@ def main() -> int:
     parser.add_argument("folders", nargs="*", type=Path, default=[RESULTS])
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    everything = tables(record for folder in given.folders for record in published_records(folder))
+    everything = [table for folder in given.folders for table in tables(*published(folder))]
     judged = [table for table in everything if len(table.setups) > 1 and table.facts.phase == "train"]
     large = [SearchTable.read(path) for path in sorted(OF_SEARCHES.glob("tune-table-*.json"))]
 

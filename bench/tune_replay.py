@@ -40,7 +40,7 @@ from deepstone.setups.tuning import Facts, Tuning
 from deepstone.tuner.advice import starts
 from deepstone.tuner.evidence import rules_from, tables
 from deepstone.tuner.finals import FEWEST_ROUNDS, Spread, judge, plan_finals
-from deepstone.tuner.published import published_records
+from deepstone.tuner.published import published
 from deepstone.tuner.search import Search, Seen
 from deepstone.tuner.space import Point, SearchAxis
 from deepstone.tuner.starts import starts_of
@@ -143,7 +143,7 @@ def _advised(table: Table) -> tuple[dict[str, Value], ...]:
     key = json.dumps([table.head["model"], table.head["words"]])
     if key not in _ADVISED:
         facts, model = table.advice_facts(), table.head["model"]
-        others = [each for each in tables(published_records(RECORDS)) if each.model != model]
+        others = [each for each in tables(*published(RECORDS)) if each.model != model]
         _ADVISED[key] = tuple(dict(setup) for setup in starts(facts, model=model, rules=rules_from(others)))
     return _ADVISED[key]
 

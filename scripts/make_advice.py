@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 from deepstone.tuner.advice import FILE
-from deepstone.tuner.published import as_text, published_records, rules_of
+from deepstone.tuner.published import as_text, published, rules_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> int:
-    rules = rules_of(published_records(ROOT / "results"))
+    rules = rules_of(*published(ROOT / "results"))
     path = ROOT / "deepstone" / "tuner" / FILE
     path.write_text(as_text(rules), encoding="utf-8")
     sys.stderr.write(f"{len(rules.rules)} rules from {rules.records} records: {path.relative_to(ROOT)}\n")

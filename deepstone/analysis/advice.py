@@ -45,16 +45,19 @@ def given_up(before: str, after: str) -> str:
 
 def advise(star: Star, case: Case, axes: Sequence[str], contrast: Contrast) -> str | None:
     """What to do about a case that differs from its base in these axes, with the ratio that says so; None where it is
-    not the training that the others are held against, or no difference was shown."""
+    not the training that the others are held against, or no difference was shown. Looks of a search are no reason to do
+    anything, and what it did not prove to be the same training is nothing to use."""
+    words, of_framework = setting(case, axes), "framework" in axes
+    held_against = star.main if of_framework else star.base
     if not star.in_main_phase or contrast.verdict == NO_DIFFERENCE:
         return None
-    words, of_framework = setting(case, axes), "framework" in axes
+    if case.is_of_looks or held_against.is_of_looks or (contrast.verdict == A_FASTER and case.unproven):
+        return None
     base = base_words(replace(star, base=star.main) if of_framework else star)
     where = "" if star.is_main or of_framework else f" in {star.framework}"
     ratio = f"{times(contrast.speed_ratio)} {base}{where}"
     if contrast.verdict != A_FASTER:
         return f"Do not use {words} here: {ratio}."
-    held_against = star.main if of_framework else star.base
     lost = given_up(*(str(value_of(each.record, "precision")) for each in (held_against, case)))
     return f"Use {words}: {ratio}" + (f", if your training tolerates it ({lost})." if lost else ".")
 

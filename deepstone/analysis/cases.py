@@ -13,6 +13,7 @@ from deepstone.measure.statistics import median_of_rounds
 from deepstone.results.identity import attempt_of, canonical_identity, canonical_json
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import Record, ShareOfPeak, Summary
+from deepstone.results.searched import NO_SEARCHES, InFinals, Round, Searched
 
 ACROSS_ROUNDS: Final = "across rounds in fresh processes"
 ACROSS_LAUNCHES: Final = "across launches"
@@ -22,12 +23,19 @@ DISTURBANCES: Final = frozenset({"other_load", "background_load", "cpu_steal", "
 
 class Case(Struct, frozen=True, kw_only=True):
     """`good`: the newest successful run of each round, by round. `failed`: the newest run of rounds without one.
-    `refused`: why a search refused this setup as other training; then it is compared with nothing."""
+    `rounds`: those of `good`. Looks of a search are in no round: they count where there is nothing else, each by
+    itself. `finals`: by search, in whose finals it was.
+
+    `refused`: why a search refused this setup as other training; then it is compared with nothing. `unproven`: why a
+    search did not show that it is the same training, if none did; then nobody is told to use it."""
 
     key: str
     good: tuple[Record, ...]
     failed: tuple[Record, ...]
+    rounds: tuple[Round, ...]
+    finals: Mapping[str, InFinals]
     refused: str = ""
+    unproven: str = ""
 
     @property
     def record(self) -> Record:
@@ -56,19 +64,31 @@ class Case(Struct, frozen=True, kw_only=True):
         return rates[0] if len(rates) == 1 else median_of_rounds([rate.median for rate in rates])
 
     @property
+    def by_round(self) -> dict[Round, Record]:
+        return dict(zip(self.rounds, self.good, strict=True))
+
+    @property
+    def is_of_looks(self) -> bool:
+        """Whether only looks of searches measured it: they led a search, and decide nothing."""
+        return bool(self.rounds) and all(round.is_look for round in self.rounds)
+
+    @property
     def interval(self) -> str:
         """Return what the interval of the speed covers."""
         if len(self.good) > 1:
-            return ACROSS_ROUNDS
+            return ACROSS_LAUNCHES if self.is_of_looks else ACROSS_ROUNDS
         summary = self.good[0].summary if self.good else None
         across = isinstance(summary, Summary) and summary.interval == "across launches"
         return ACROSS_LAUNCHES if across else WITHIN_PROCESS
 
     @property
     def is_thin(self) -> bool:
-        """Whether its speed has no interval, or an unreliable one: one run of a few samples."""
+        """Whether its speed has no interval, or an unreliable one: one run of a few samples, or one launch of a search,
+        which says nothing about the next one."""
         if len(self.good) != 1:
             return False
+        if self.good[0].is_look:
+            return True
         rate = rate_of(self.good[0])
         return not rate.has_interval or (self.interval == WITHIN_PROCESS and rate.n < FEWEST_SAMPLES)
 
@@ -85,13 +105,13 @@ class Case(Struct, frozen=True, kw_only=True):
         return failure_of(self.failed[0])
 
 
-def cases(records: Iterable[Record], refused: Mapping[str, str] | None = None) -> list[Case]:
-    """Group records into cases, in the order of their first record. `refused`: runs that a search refused as other
-    training, with the reason; it is that of their whole case."""
+def cases(records: Iterable[Record], searched: Searched = NO_SEARCHES) -> list[Case]:
+    """Group records into cases, in the order of their first record. `searched`: what searches say about these runs;
+    that one of them is other training is true of its whole case."""
     found: dict[str, list[Record]] = {}
     for record in records:
         found.setdefault(case_key(record), []).append(record)
-    return [_case(key, runs, refused or {}) for key, runs in found.items()]
+    return [_case(key, runs, searched) for key, runs in found.items()]
 
 
 def case_key(record: Record) -> str:
@@ -123,18 +143,29 @@ def when(record: Record) -> tuple[str, int]:
     return record.started_at, attempt_of(record.id)
 
 
-def _case(key: str, runs: Sequence[Record], refused: Mapping[str, str]) -> Case:
+def _case(key: str, runs: Sequence[Record], searched: Searched) -> Case:
     """A repeated round counts once, by its newest attempt, whatever its result: there is no best of several."""
-    good: dict[int, Record] = {}
-    failed: dict[int, Record] = {}
+    good: dict[Round, Record] = {}
+    failed: dict[Round, Record] = {}
     for record in sorted(runs, key=when):
-        (good if is_measured(record) else failed)[record.identity.repetition] = record
+        (good if is_measured(record) else failed)[searched.round_of(record)] = record
+    in_rounds = [round for round in good if not round.is_look]
+    counted = sorted(in_rounds) or list(good)
+    finals = [searched.finals[record.id] for record in good.values() if record.id in searched.finals]
+    is_proven = any(record.id in searched.proven for record in runs)
     return Case(
         key=key,
-        good=tuple(good[number] for number in sorted(good)),
-        failed=tuple(failed[number] for number in sorted(failed.keys() - good.keys())),
-        refused=next((refused[record.id] for record in runs if record.id in refused), ""),
+        good=tuple(good[round] for round in counted),
+        failed=tuple(failed[round] for round in sorted(failed.keys() - good.keys())),
+        rounds=tuple(counted),
+        finals={final.round.search: final for final in finals},
+        refused=_first(searched.refused, runs),
+        unproven="" if is_proven else _first(searched.unproven, runs),
     )
+
+
+def _first(reasons: Mapping[str, str], runs: Sequence[Record]) -> str:
+    return next((reasons[record.id] for record in runs if record.id in reasons), "")
 
 
 class Measure(Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from deepstone.analysis.figure_request import MODEL, SETTING, YEAR, FigureReques
 from deepstone.analysis.one_factor import Star, stars
 from deepstone.results.chart import Chart, ChartAxis, ChartScale, ChartSeries, new_chart
 from deepstone.results.record import Record
+from deepstone.results.searched import NO_SEARCHES, Searched
 from deepstone.setups.axes import AXES, Value
 
 MOST_POINTS: Final = 2000  # more than a figure can show; those beyond are counted in the caption
@@ -32,19 +33,19 @@ def charts(
     figures: Iterable[Mapping[str, object]],
     records: Iterable[Record],
     base: Mapping[str, Value] | None = None,
-    refused: Mapping[str, str] | None = None,
+    searched: Searched = NO_SEARCHES,
 ) -> list[Chart]:
-    """Return all figures of a study for which there are records. `refused`: as for `cases`."""
-    return _filled(figures, stars(cases(records, refused), base))
+    """Return all figures of a study for which there are records. `searched`: as for `cases`."""
+    return _filled(figures, stars(cases(records, searched), base))
 
 
 def default_charts(
     records: Iterable[Record],
     base: Mapping[str, Value] | None = None,
-    refused: Mapping[str, str] | None = None,
+    searched: Searched = NO_SEARCHES,
 ) -> list[Chart]:
     """Return the charts of a report without a study: each kind of figure for which there are records."""
-    found = stars(cases(records, refused), base)
+    found = stars(cases(records, searched), base)
     return _filled(_default_figures(found), found)
 
 
@@ -183,6 +184,8 @@ def _caption(request: FigureRequest, found: Sequence[Star], used: Sequence[Recor
         ]
     rounds = any(record.identity.repetition > 1 for record in used)
     across = "across rounds in fresh processes where there are several" if rounds else "each within its own process"
+    if rounds and any(record.is_look for record in used):  # a search repeats looks that are in no round
+        across = "across fresh processes where there are several"
     return [f"Medians with 95 % intervals, {across}.", f"What the figure does not name is as in the base: {bases}."]
 
 

@@ -179,14 +179,17 @@ def _in_words(a: Case, b: Case, axis: str) -> str:
 
 def _in_rounds(a: Case, b: Case, found: Differences) -> Contrast | None:
     """Return None unless at least two rounds ran both sides in turns."""
-    of_a, of_b = ({record.identity.repetition: record for record in side.good} for side in (a, b))
+    of_a, of_b = a.by_round, b.by_round
     common = sorted(of_a.keys() & of_b.keys())
+    if sum(not round.search for round in common) < FEWEST_ROUNDS:
+        common = [round for round in common if round.search]  # single runs are all of round 1, and of no study
     if len(common) < FEWEST_ROUNDS or MACHINE in found.axes:
         return None
-    used_a, used_b = [of_a[number] for number in common], [of_b[number] for number in common]
+    used_a, used_b = [of_a[round] for round in common], [of_b[round] for round in common]
     if not _in_turns(used_a, used_b):
         return None
-    speed_ratio = ratio_of_rounds(
+    searches = {round.search for round in common}
+    speed_ratio = _as_searched(a, b, searches) or ratio_of_rounds(
         [(rate_of(one).median, rate_of(other).median) for one, other in zip(used_a, used_b, strict=True)]
     )
     return Contrast(
@@ -196,10 +199,33 @@ def _in_rounds(a: Case, b: Case, found: Differences) -> Contrast | None:
         follow=found.follow,
         rounds=len(common),
         margin=LEAST_DIFFERENCE,
-        how=f"{len(common)} rounds of fresh processes in random order, paired within a round",
+        how=f"{len(common)} rounds of fresh processes in random order, paired within a round{_whose(searches)}",
         runs=tuple(record.id for record in (*used_a, *used_b)),
         doubts=_doubts([*used_a, *used_b]),
     )
+
+
+def _as_searched(a: Case, b: Case, searches: Collection[str]) -> Quantity | None:
+    """Return the ratio that a search reports of its finals, which is corrected for the number of its finalists; None if
+    the rounds are not those of one search, or neither side was its default."""
+    if len(searches) != 1:
+        return None
+    (search,) = searches
+    of_a, of_b = a.finals.get(search), b.finals.get(search)
+    if of_a is None or of_b is None or of_a.is_default == of_b.is_default:
+        return None
+    gain = of_a.gain if of_b.is_default else of_b.gain
+    if gain is None or not gain.has_interval:
+        return None
+    return gain if of_b.is_default else gain.inverse(1.0)
+
+
+def _whose(searches: Collection[str]) -> str:
+    """A reader may look for a study of these rounds."""
+    if not any(searches):
+        return ""
+    which = "a search" if len(searches) == 1 else f"{len(searches)} searches"
+    return f", in the finals of {which}" if all(searches) else ", some in the finals of a search"
 
 
 def _in_turns(a: Sequence[Record], b: Sequence[Record]) -> bool:
@@ -211,6 +237,8 @@ def _in_turns(a: Sequence[Record], b: Sequence[Record]) -> bool:
 
 def _apart(a: Case, b: Case, found: Differences) -> Contrast | Absent:
     for side in (a, b):
+        if side.is_thin and side.good[0].is_look:
+            return Absent("measured apart, and one launch of a search tells too little")
         if side.is_thin:
             samples = rate_of(side.good[0]).n
             counted = "1 sample of one side tells" if samples == 1 else f"{samples} samples of one side tell"

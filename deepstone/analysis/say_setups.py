@@ -70,6 +70,8 @@ def _by_default(star: Star, where: str) -> Iterator[Statement]:
 
 def _how_sampled(case: Case) -> str:
     rates = [rate_of(record) for record in case.good]
+    if len(rates) > 1 and case.is_of_looks:
+        return f"median of {len(rates)} launches of searches, 95 % interval across them"
     if len(rates) > 1:
         return f"median of {len(rates)} rounds in fresh processes, 95 % interval across them"
     return f"median of {counted(rates[0].n, 'sample')} in one run, 95 % interval {case.interval}"
@@ -193,7 +195,8 @@ def _change(star: Star, axes: Sequence[str], case: Case, contrast: Contrast, whe
         head, tail = capital(values(case, axes)), f"as fast as {base_words(star)}"
     effect = min(_MOST_GAIN, 10 * abs(math.log2(contrast.speed_ratio.median)))
     return statement(
-        f"{head}: {star.model} {verb(star)} {times(contrast.speed_ratio)} {tail}{where}{_apart(contrast)}.",
+        f"{head}: {star.model} {verb(star)} {times(contrast.speed_ratio)} {tail}{where}{_apart(contrast)}"
+        f"{_unproven(case)}.",
         rank=_CHANGES + effect - (5 if star.phase == "forward" else 0),
         runs=contrast.runs,
         ratio=contrast.speed_ratio,
@@ -210,6 +213,10 @@ def _how(case: Case, base: Case, contrast: Contrast) -> str:
 
 def _apart(contrast: Contrast) -> str:
     return ", measured apart" if contrast.apart else ""
+
+
+def _unproven(case: Case) -> str:
+    return f"; not proven to be the same training: {case.unproven}" if case.unproven else ""
 
 
 def _no_difference(star: Star, same: Sequence[_Entry], where: str) -> Iterator[Statement]:
@@ -240,8 +247,9 @@ def _is_near_one(contrast: Contrast) -> bool:
 
 
 def _best_of(against: Sequence[_Entry]) -> _Entry | None:
-    """Return the fastest if several are faster than the base; a single one needs no extra statement."""
-    faster = [entry for entry in against if entry[2].verdict == A_FASTER]
+    """Return the fastest if several are faster than the base; a single one needs no extra statement. What a search did
+    not prove to be the same training is not the best."""
+    faster = [entry for entry in against if entry[2].verdict == A_FASTER and not entry[1].unproven]
     return max(faster, key=lambda entry: entry[2].speed_ratio.low) if len(faster) > 1 else None
 
 

@@ -6,7 +6,7 @@ that no difference was shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from deepstone.analysis.advice import strongest_first
@@ -20,6 +20,7 @@ from deepstone.analysis.say_setups import say_other_training, say_settings, say_
 from deepstone.results.claim import Statement
 from deepstone.results.findings import Finding
 from deepstone.results.record import Record
+from deepstone.results.searched import NO_SEARCHES, Searched
 from deepstone.results.study import StudyState
 
 MOST: Final = 80  # sentences; nobody reads more
@@ -31,13 +32,14 @@ def statements(
     *,
     study: StudyState | None = None,
     sameness: Sameness | None = None,
-    refused: Mapping[str, str] | None = None,
+    searched: Searched = NO_SEARCHES,
 ) -> list[Statement]:
     """`study` is the state of the study of these records. `sameness`: by network and framework, whether the framework
     was checked to compute what the graph defines; the default is that of the state, and without both, frameworks are
-    not compared. `refused`: runs that searches refused as other training; nothing is said to be faster by them.
+    not compared. `searched`: what searches say about these runs; nothing is said to be faster by those that they
+    refused as other training.
     """
-    measured = cases(records, refused)
+    measured = cases(records, searched)
     found = stars(measured, None if study is None else study.base)
     machines = machine_names(star.base.record for star in found)
     same: Sameness = sameness if sameness is not None else (study and study.sameness) or {}

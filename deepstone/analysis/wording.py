@@ -55,7 +55,8 @@ def rate(case: Case) -> str:
     speed = speed.scaled(workload.things_per_sample)
     told = f"{digits(speed.median)} {workload.things}/s"
     if case.is_thin:
-        return f"about {told} ({counted(speed.n, 'sample')} only)"
+        few = "one launch of a search" if case.good[0].is_look else counted(speed.n, "sample")
+        return f"about {told} ({few} only)"
     return f"{told} ({span(speed)})"
 
 

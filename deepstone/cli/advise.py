@@ -23,6 +23,7 @@ EXAMPLES = examples(
     "deepstone advise alexnet-owt framework=torch precision=fp32",
 )
 _MOST_RECORDS = 4
+_WIDE = 2  # the high over the low end of a gain
 
 
 def advise(model: Model, axes: Axes = None, image: Image = None, store: StorePath = None, json: Json = False) -> None:
@@ -95,14 +96,21 @@ def _show(found: Advised, model: str, words: Sequence[str], *, may_convolve: boo
 
 
 def _beside(each: Advice, asked: Mapping[str, Value]) -> str:
-    """Where the setup that was asked for was not measured beside it, the gain is about another one."""
-    return "" if asked or not each.over else "; the default was not measured beside it"
+    """The gain is about another setup where no runs show how it compares with the default: they are too few, too noisy,
+    or missing."""
+    return "" if asked or not each.over else "; nothing is shown against the default itself"
+
+
+def _at_least(each: Advice) -> str:
+    """The middle of a wide interval says little. Over several groups it spans what differs between them."""
+    gain = each.gain
+    return f"; at least {gain.low:.2f}x is shown" if gain.n == 1 and gain.high > _WIDE * gain.low else ""
 
 
 def _lines(each: Advice, asked: Mapping[str, Value]) -> list[str]:
     seen = f"{each.machines} machine" + ("s" if each.machines > 1 else "")
     lines = [
-        f"   {_times(each)} {_words(each.over)}{_beside(each, asked)}",
+        f"   {_times(each)} {_words(each.over)}{_beside(each, asked)}{_at_least(each)}",
         f"   confidence: {each.confidence}; seen on {seen}: {'; '.join(each.models)}",
     ]
     lines += [f"   gives up: {what}" for what in each.gives_up]

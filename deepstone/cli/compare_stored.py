@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from deepstone.analysis.cases import Case
     from deepstone.analysis.contrast import Contrast
     from deepstone.results.record import Record
+    from deepstone.results.searched import Searched
     from deepstone.store.store import Store
 
 EXAMPLES = examples(
@@ -57,11 +58,11 @@ def compare_stored(
 
 
 def _sides(store: Store, words: list[str], others: Sequence[list[str]]) -> tuple[Case, Case]:
-    refused = store.refused_runs()
+    searched = store.searched()
     if not others:
         if len(words) != 2 or any("=" in word for word in words):
             raise UsageError(f"results compare takes two sides: {_HOW}")
-        return _case([store.get(words[0])], "A", refused), _case([store.get(words[1])], "B", refused)
+        return _case([store.get(words[0])], "A", searched), _case([store.get(words[1])], "B", searched)
     overrides, *further = others
     if further:
         raise UsageError(f"results compare takes two sides, so one --: {_HOW}")
@@ -70,16 +71,16 @@ def _sides(store: Store, words: list[str], others: Sequence[list[str]]) -> tuple
     changed = {word.partition("=")[0] for word in overrides}
     kept = [word for word in words if word.partition("=")[0] not in changed]
     sides = (words, [*kept, *overrides])
-    cases = [_case(records_in(store, filters_in(side)), name, refused) for side, name in zip(sides, "AB", strict=True)]
+    cases = [_case(records_in(store, filters_in(side)), name, searched) for side, name in zip(sides, "AB", strict=True)]
     return cases[0], cases[1]
 
 
-def _case(records: Sequence[Record], side: str, refused: Mapping[str, str]) -> Case:
+def _case(records: Sequence[Record], side: str, searched: Searched) -> Case:
     """Return the case that the records of a side form."""
     from deepstone.analysis.cases import cases
     from deepstone.analysis.gate import title_of
 
-    found = cases(records, refused)
+    found = cases(records, searched)
     if not found:
         raise UsageError(f"side {side} has no run; `deepstone results list` shows those there are")
     if len(found) > 1:

@@ -45,6 +45,11 @@ def functions_in(content: bytes) -> list[str]:
 def why_not_callable(path: Path, content: bytes, name: str) -> str:
     """Return why a file has nothing of this name that makes a model, as far as that shows without running it; empty if
     it may have: a name may be imported, or be another name of something."""
+    try:
+        with explaining(path, name):
+            compile(content, str(path), "exec", dont_inherit=True)
+    except UsageError as error:
+        return str(error)
     body = _body(content)
     known = dict(_bound(body))
     if name not in known:

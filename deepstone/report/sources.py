@@ -25,9 +25,10 @@ from deepstone.results.findings import Finding
 from deepstone.results.plain import shown
 from deepstone.results.record import Record
 from deepstone.results.scaling import Scaling
+from deepstone.results.searched import NO_SEARCHES, Searched
 from deepstone.results.study import StudyState
-from deepstone.results.tune import Tuned, refused_runs
-from deepstone.store.importing import read_records
+from deepstone.results.tune import Tuned
+from deepstone.store.importing import read_searched_records
 from deepstone.store.layout import Damage
 from deepstone.store.rows import Filters, matches
 from deepstone.store.store import Store
@@ -57,7 +58,8 @@ def report_sources(
 
 
 class Gathered(Struct, kw_only=True):
-    """The content of files. `skipped` lists files of a folder that are of another kind."""
+    """The content of files. `skipped` lists files of a folder that are of another kind. `searches`: answers beside
+    records, which say what a search made of them."""
 
     records: list[Record] = field(default_factory=list[Record])
     findings: list[Finding] = field(default_factory=list[Finding])
@@ -66,6 +68,7 @@ class Gathered(Struct, kw_only=True):
     papers: list[JudgedPaper] = field(default_factory=list[JudgedPaper])
     studies: list[StudyState] = field(default_factory=list[StudyState])
     skipped: list[str] = field(default_factory=list[str])
+    searches: list[Tuned] = field(default_factory=list[Tuned])
 
     @staticmethod
     def from_paths(paths: Iterable[Path]) -> Gathered:
@@ -91,13 +94,18 @@ class Gathered(Struct, kw_only=True):
 
     def _take_file(self, path: Path) -> None:
         if path.suffix == _RECORDS_END:
-            self.records += read_records(path)
+            self._take_records(path)
             return
         content = read_json(path)
         if "job" in content or "record" in content:
-            self.records += read_records(path)
+            self._take_records(path)
             return
         self._take_result(path, content)
+
+    def _take_records(self, path: Path) -> None:
+        records, searches = read_searched_records(path)
+        self.records += records
+        self.searches += searches
 
     def _take_result(self, path: Path, content: Mapping[str, object]) -> None:
         kind = content.get("kind")
@@ -143,7 +151,7 @@ class _Stored(Struct, frozen=True, kw_only=True):
     records: Sequence[Record] = ()
     findings: Sequence[Finding] = ()
     studies: Sequence[StudyState] = ()
-    refused: Mapping[str, str] = field(default_factory=dict[str, str])
+    searched: Searched = NO_SEARCHES
 
 
 def _state(store: Store | None, name: str) -> StudyState:
@@ -164,7 +172,7 @@ def _stored(store: Store, wanted: Filters, state: StudyState | None, damaged: li
         records = list(store.records(rows, damaged=damaged))
     findings = [finding for finding in store.findings.list(damaged=damaged) if own is None or finding.id in own]
     states = store.studies.list() if state is None else [state]
-    return _Stored(records=records, findings=findings, studies=states, refused=store.refused_runs())
+    return _Stored(records=records, findings=findings, studies=states, searched=store.searched())
 
 
 @contextmanager
@@ -191,9 +199,9 @@ def _sources(stored: _Stored, gathered: Gathered, state: StudyState | None) -> S
     base = None if state is None else state.base
     figures = [] if state is None else list(state.figures)
     searches = [finding.content for finding in gathered.findings if isinstance(finding.content, Tuned)]
-    refused = {**stored.refused, **refused_runs(searches)}
-    requested_charts = charts(figures, records, base, refused) if figures else []
-    requested_charts = requested_charts or default_charts(records, base, refused)
+    searched = stored.searched.and_of(Searched.of([*searches, *gathered.searches]))
+    requested_charts = charts(figures, records, base, searched) if figures else []
+    requested_charts = requested_charts or default_charts(records, base, searched)
     names = machine_names(records)
     return Sources(
         records=records,
@@ -201,7 +209,7 @@ def _sources(stored: _Stored, gathered: Gathered, state: StudyState | None) -> S
         findings=findings,
         studies=studies,
         charts=[*requested_charts, *gathered.charts],
-        statements=statements(records, findings, study=state, sameness=_sameness(studies), refused=refused),
+        statements=statements(records, findings, study=state, sameness=_sameness(studies), searched=searched),
         scalings=gathered.scalings,
         papers=gathered.papers,
         title="" if state is None else state.title,

@@ -11,7 +11,7 @@ from deepstone.results.record import WorkloadPhase
 Device: TypeAlias = Literal["cpu", "gpu"]
 # Units for products of narrow numbers: none; bf16 in vectors; amx: in matrices. Of a GPU: fp16 alone, or bf16 and TF32.
 MatrixUnits: TypeAlias = Literal["none", "fp16", "bf16", "amx"]
-Confidence: TypeAlias = Literal["measured here", "high", "medium", "low"]
+Confidence: TypeAlias = Literal["measured here", "measured on a machine of this type", "high", "medium", "low"]
 
 CORES: Final = "cores"  # in a rule, a count of processes or threads may be a part of the machine: cores/4
 
@@ -59,7 +59,8 @@ def _fits(wanted: object, known: object) -> bool:
 
 class Seen(Part, frozen=True, kw_only=True):
     """One group of records: a network with one batch on one machine. `gain`: speed of the setup over that of the other.
-    `machine`: its name; `machine_sha`: what it is known by."""
+    `machine`: its name; `machine_sha`: what it is known by. `rounds`: how often both sides ran in turns, also in a
+    comparison; 0 if they were measured apart."""
 
     machine: SomeText
     machine_sha: str
@@ -69,6 +70,7 @@ class Seen(Part, frozen=True, kw_only=True):
     how: SomeText
     checked: bool  # whether losses of both sides show that they compute the same
     records: list[RunId]
+    rounds: Count = 0
 
 
 class Rule(Part, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ from deepstone.results.sameness import SidesChecked
 from deepstone.results.together import latest_ends, steps_between
 
 SCHEMA: Final = 1
+LOOK: Final = "a look of "  # how `stopped` begins in a launch that a search made
 PROGRAM: Final = "deepstone"  # the first word of every recorded command
 
 Outcome: TypeAlias = Literal["ok", "unsupported", "oom", "timeout", "crashed", "diverged"]
@@ -267,6 +268,11 @@ class Draft(Part, frozen=True, kw_only=True):
     training: OrAbsent[Training] | None = None  # early records lack it
     parallel: OrAbsent[Parallel] | None = None  # where there are several processes
     doubts: list[Doubt]
+
+    @property
+    def is_look(self) -> bool:
+        """Whether a search made it: one short launch, with an interval from within its process alone."""
+        return isinstance(self.summary, Summary) and self.summary.stopped.startswith(LOOK)
 
     def to_json(self) -> dict[str, Json]:
         written = super().to_json()

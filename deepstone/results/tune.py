@@ -32,6 +32,7 @@ Sameness: TypeAlias = Literal["same", "not the same", "not proven"]
 OTHER_DATA: Final = "what other data change"
 _FAR: Final = 10.0  # a share beyond which its number says nothing more
 NOT_THE_SAME: Final = "not the same training: "  # how the reason of a look at a refused setup begins
+NOT_SHOWN: Final = "it is not shown to be the same training"  # why a finalist has no ratio
 ONLY_ORDER: Final = "exact allows another order of operations only"  # how a refusal begins that no test made
 Answer: TypeAlias = Literal["better", "not separable", "nothing better"]
 
@@ -472,9 +473,9 @@ def refused_runs(searches: Iterable[Tuned | TuneLog]) -> dict[str, str]:
     for search in searches:
         same = search.same.setups if isinstance(search.same, SameTraining) else search.same
         checked = [] if isinstance(same, Absent) else same
-        reasons = {_at_any_batch(each.setup): each.why_not for each in checked if each.is_other_training}
+        reasons = {at_any_batch(each.setup): each.why_not for each in checked if each.is_other_training}
         for look in search.looks:
-            speed, reason = look.samples_per_s, reasons.get(_at_any_batch(look.setup), "")
+            speed, reason = look.samples_per_s, reasons.get(at_any_batch(look.setup), "")
             if isinstance(speed, Absent) and speed.reason.startswith(NOT_THE_SAME):
                 reason = speed.reason.removeprefix(NOT_THE_SAME)
             if reason and look.run is not None:
@@ -482,5 +483,5 @@ def refused_runs(searches: Iterable[Tuned | TuneLog]) -> dict[str, str]:
     return found
 
 
-def _at_any_batch(setup: Mapping[str, Value]) -> frozenset[tuple[str, Value]]:
+def at_any_batch(setup: Mapping[str, Value]) -> frozenset[tuple[str, Value]]:
     return frozenset((axis, value) for axis, value in setup.items() if axis != "batch")

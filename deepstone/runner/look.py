@@ -15,7 +15,7 @@ from typing import Final
 
 from deepstone.measure.effort import Effort
 from deepstone.measure.training import EARLY_STEPS
-from deepstone.results.record import Draft
+from deepstone.results.record import LOOK, Draft
 from deepstone.runner.assemble import draft, now
 from deepstone.runner.conversation import JobFailed
 from deepstone.runner.gpu_around import gpu_use_around
@@ -106,7 +106,7 @@ def _steps(conversation: Talk, launched: Launched, timed_s: float, slowest_step_
                 snapshot_before_last(conversation, launched)
             launched.blocks.append(_block(conversation, launched, timed_s / _BLOCKS))
     snapshots_at_end(conversation, launched)  # what no longer trains once it is timed must not win
-    launched.stopped = f"a look of {timed_s:g} s"
+    launched.stopped = f"{LOOK}{timed_s:g} s"
 
 
 def _block(conversation: Talk, launched: Launched, block_s: float) -> BlockTimes:

@@ -21,6 +21,7 @@ from deepstone.results.findings import KINDS, Finding
 from deepstone.results.identity import attempt_of, canonical_sha256, run_id
 from deepstone.results.plain import is_list, is_object, parse_json, shown
 from deepstone.results.record import Record
+from deepstone.results.tune import Tuned
 from deepstone.store.files import open_regular
 from deepstone.store.layout import remedy
 from deepstone.store.rescue import next_attempt
@@ -241,6 +242,11 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 def read_records(path: Path) -> list[Record]:
     """Return all records of the file. Raises RefusedInputError if there is none, or if one is invalid."""
+    return read_searched_records(path)[0]
+
+
+def read_searched_records(path: Path) -> tuple[list[Record], list[Tuned]]:
+    """Do the same, with the answers of the searches in the file, which say what these made of their runs."""
     try:
         with opened(path) as file:
             results = [entry.result for entry in entries(path, file)]
@@ -249,7 +255,8 @@ def read_records(path: Path) -> list[Record]:
     records = [result for result in results if isinstance(result, Record)]
     if not records:
         raise refused(path, "", "holds no records")
-    return records
+    findings = (result.content for result in results if isinstance(result, Finding))
+    return records, [content for content in findings if isinstance(content, Tuned)]
 
 
 def entries(path: Path, file: BinaryIO) -> Iterator[Entry]:

@@ -22,8 +22,9 @@ from deepstone.results.findings import Finding
 from deepstone.results.identity import JOB_PATTERN, RUN_PATTERN, attempt_of, run_id
 from deepstone.results.plain import MAX_BYTES, is_object, parse_json
 from deepstone.results.record import Draft, Record
+from deepstone.results.searched import Searched
 from deepstone.results.study import StudyState
-from deepstone.results.tune import Tuned, TuneLog, refused_runs
+from deepstone.results.tune import Tuned, TuneLog
 from deepstone.store import catalog, claims
 from deepstone.store.claims import Claim
 from deepstone.store.files import open_regular, replace_file, temporary
@@ -69,10 +70,10 @@ class Store(Struct, frozen=True, kw_only=True):
     def tunes(self) -> TuneLogs:
         return TuneLogs(layout=self.layout, folder=self.layout.tunes, kind=TuneLog)
 
-    def refused_runs(self) -> dict[str, str]:
-        """The runs that searches of this store refused as other training, with the reason."""
+    def searched(self) -> Searched:
+        """What the searches of this store say about the runs that they made."""
         contents = (finding.content for finding in self.findings.list(Tuned.KIND))
-        return refused_runs([*(each for each in contents if isinstance(each, Tuned)), *self.tunes.list()])
+        return Searched.of([*(each for each in contents if isinstance(each, Tuned)), *self.tunes.list()])
 
     def probe(self) -> None:
         """Raise StoreError unless a run could be written now. Call it before a long measurement."""

@@ -3,13 +3,14 @@
     own records of this machine ─▶ rules ┐
     rules that come with Deepstone ──────┴▶ those that hold ─▶ ranked by gain, shrunk where few groups show it
 
-What was measured on this machine with this model comes first. Nothing here measures or imports a framework.
+What was measured on this machine with this model comes first. What was measured with other models comes before the
+rules that come with Deepstone only where both sides ran in turns. Nothing here measures or imports a framework.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Final, TypeAlias
@@ -30,6 +31,7 @@ FILE: Final = "rules.json"
 MOST: Final = 5  # setups; nobody tries more
 LEAST_GAIN: Final = 1.02  # as for every verdict
 _PRIOR_GROUPS: Final = 0.5  # a gain that one group shows counts two thirds, one of three groups six sevenths
+_OF_THIS_MODEL: Final = 0  # the first source of what is known of a setup
 _ANOTHER_MODEL, _DOUBLED_BATCH = 0.7, 0.95  # how much less such a group counts
 
 _Key: TypeAlias = tuple[tuple[str, Value], ...]
@@ -114,7 +116,7 @@ def starts(facts: Facts, *, model: str = "", rules: Sequence[Rule] | None = None
 class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A setup with what was seen of it. `score`: the expected logarithm of its gain over what was asked for.
     `is_linked`: whether that is known, and not only its gain over another setup. `source`: 0 own records of this model,
-    1 own records, 2 the rules that come with Deepstone."""
+    1 own records in turns, 2 the rules that come with Deepstone, 3 own records that were measured apart."""
 
     setup: Setup
     over: Setup
@@ -132,11 +134,13 @@ class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _ranked(asked: Asked, own: Sequence[Rule], others: Sequence[Rule]) -> list[_Candidate]:
-    """Every setup once, with its strongest evidence: own records of this model, then own records, then shipped ones."""
+    """Every setup once, with its strongest evidence: own records of this model, then own records in turns, then shipped
+    rules, then own records that were measured apart."""
     base = asked.base
     candidates: dict[_Key, _Candidate] = {}
     of_this_model = _of_this_model(asked, own)
-    for number, source in enumerate((of_this_model, own, others)):
+    in_turns, apart = (_seen_only(own, lambda seen, turns=turns: (seen.rounds > 0) is turns) for turns in (True, False))
+    for number, source in enumerate((of_this_model, in_turns, others, apart)):
         over_base = {_key(rule.setup): rule for rule in source if dict(rule.over) == base}
         found = [each for rule in source for each in _candidates(asked, rule, base, over_base)]
         for each in sorted(found, key=lambda each: (each.over != base, -each.score)):
@@ -184,17 +188,20 @@ def _fastest_first(ranked: Sequence[_Candidate], slower: Collection[tuple[_Key, 
 
 def _of_this_model(asked: Asked, own: Iterable[Rule]) -> list[Rule]:
     """The user's own rules, from their records of this model on this machine alone."""
+    place = (asked.model, asked.machine_sha, asked.facts.batch)
+    found = _seen_only(own, lambda seen: (seen.model, seen.machine_sha, seen.batch) == place)
+    return [*found, *(_turned(rule) for rule in found if rule.over and rule.gain.high < 1)]
+
+
+def _seen_only(rules: Iterable[Rule], counts: Callable[[Seen], bool]) -> list[Rule]:
+    """Rules from those groups alone."""
     found: list[Rule] = []
-    for rule in own:
-        seen = [
-            each
-            for each in rule.seen
-            if each.model == asked.model and each.machine_sha == asked.machine_sha and each.batch == asked.facts.batch
-        ]
+    for rule in rules:
+        seen = [each for each in rule.seen if counts(each)]
         if seen:
             gain = gain_over_groups([each.gain for each in seen])
             found.append(msgspec.structs.replace(rule, seen=seen, gain=gain))
-    return [*found, *(_turned(rule) for rule in found if rule.over and rule.gain.high < 1)]
+    return found
 
 
 def _turned(rule: Rule) -> Rule:
@@ -257,7 +264,7 @@ def _advice(asked: Asked, candidate: _Candidate) -> Advice:
         gain=gain,
         machines=len({each.machine_sha for each in seen}),
         models=sorted({f"{each.model}, batch {each.batch}, {each.machine}" for each in seen}),
-        confidence=_confidence(asked, seen, gain),
+        confidence=_confidence(asked, candidate, gain),
         gives_up=_gives_up(asked, setup),
         checked=all(each.checked for each in seen) or not other_framework,
         records=list(dict.fromkeys(run for each in seen for run in each.records)),
@@ -284,9 +291,13 @@ def _precision(asked: Asked, setup: Setup) -> str:
     return str(setup.get("precision", asked.value_in(framework, "precision")))
 
 
-def _confidence(asked: Asked, seen: Sequence[Seen], gain: Quantity) -> Confidence:
-    if all(each.machine_sha == asked.machine_sha and each.model == asked.model for each in seen):
+def _confidence(asked: Asked, candidate: _Candidate, gain: Quantity) -> Confidence:
+    """Machines of one type have the same name, so a shipped rule may come from another machine like this."""
+    seen = candidate.seen
+    if candidate.source == _OF_THIS_MODEL:
         return "measured here"
+    if all(each.machine_sha == asked.machine_sha and each.model == asked.model for each in seen):
+        return "measured on a machine of this type"
     machines = {each.machine_sha for each in seen}
     always = gain.low > 1
     if always and len(machines) > 1 and len(seen) > 2:

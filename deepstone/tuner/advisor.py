@@ -15,6 +15,7 @@ from deepstone.results.advice import Advice, Advised, Device, Facts, Rule
 from deepstone.results.environment import Cpu, Machine
 from deepstone.results.parts import Value
 from deepstone.results.record import Record, WorkloadPhase
+from deepstone.results.searched import NO_SEARCHES
 from deepstone.setups.axes import AUTO, AXES, CURRENT, TORCH
 from deepstone.setups.request import Choices as Given
 from deepstone.setups.request import complete
@@ -42,14 +43,14 @@ def advised(glance: Glance, given: Given, store: Store | None) -> Advised:
     kept, notes = _kept(given), _notes(device, machine, graph)
     damaged: list[Damage] = []
     records = [] if store is None else _own_records(store, model, facts, sha, damaged)
-    refused = {} if store is None else store.refused_runs()
-    own = rules_from(tables(records, refused))
+    searched = NO_SEARCHES if store is None else store.searched()
+    own = rules_from(tables(records, searched), asked=model)
     asked = _asked(facts, model, sha, kept, own, notes, opaque=graph is None or bool(graph.opaque))
     mine, shipped_ = ([rule for rule in rules if _fits(rule, glance)] for rules in (own, shipped().rules))
     found = advise(asked, mine, shipped_)
     notes += [f"{len(damaged)} damaged record(s) of the store were left out"] if damaged else []
-    notes += _left_out(records, refused)
-    notes += ["there are no runs of your own of this machine in the store"] if store is not None and not own else []
+    notes += _left_out(records, searched.refused)
+    notes += _of_own(records, own)
     notes += _missing(found)
     return Advised(model=model, facts=facts, asked=kept, advice=found, notes=notes)
 
@@ -138,6 +139,17 @@ def _own_records(store: Store, model: str, facts: Facts, sha: str, damaged: list
     chosen = [row for row in rows if row.model == model][:_MOST_OF_MODEL]
     chosen += [row for row in rows if row.model != model][:_MOST_OF_OTHERS]
     return [record for record in store.records(chosen, damaged=damaged) if record.identity.machine_sha == sha]
+
+
+def _of_own(records: Sequence[Record], own: Sequence[Rule]) -> list[str]:
+    """Why nothing here is from the user's own runs; a store that does not exist is an empty one."""
+    if not records:
+        return ["there are no runs of your own of this machine in the store"]
+    if own:
+        return []
+    return [
+        "of your own runs of this machine, no two setups of one model were measured well enough to tell which is faster"
+    ]
 
 
 def _left_out(records: Sequence[Record], refused: Mapping[str, str]) -> list[str]:

@@ -14,6 +14,7 @@ from deepstone.checks.same_training import summary
 from deepstone.measure.statistics import median_of_rounds
 from deepstone.results.quantity import Quantity
 from deepstone.results.tune import (
+    NOT_SHOWN,
     NOT_THE_SAME,
     BatchFree,
     Bound,
@@ -173,7 +174,7 @@ def _finalist(found: Found, point: Point) -> Finalist:
     if is_default:
         ratio = Quantity.without_interval(1.0, why="it is the default")
     elif point in found.unproven:
-        ratio = Absent("it is not shown to be the same training")
+        ratio = Absent(NOT_SHOWN)
     elif point in found.slow:
         ratio = Absent(f"it is {_slower(found)}")
     return Finalist(

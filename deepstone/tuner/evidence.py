@@ -22,10 +22,12 @@ from deepstone.absent import Absent
 from deepstone.analysis.cases import Case, cases, is_measured
 from deepstone.analysis.contrast import Contrast, contrast_cases, differences, other_training
 from deepstone.analysis.facts import ENVIRONMENT, MACHINE, full_request, machine_name, value_of
+from deepstone.measure.ratios import is_above, is_below
 from deepstone.results.advice import CORES, Conditions, Device, Facts, MatrixUnits, Rule, Seen
 from deepstone.results.parts import Value
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import Record, Training
+from deepstone.results.searched import NO_SEARCHES, Searched
 from deepstone.setups.axes import AUTO, AXES, CURRENT, FAKE, TORCH
 from deepstone.tuner.facts import facts_of_record
 
@@ -61,13 +63,13 @@ class Table(msgspec.Struct, kw_only=True):
         return min(self.setups, key=_distance_from_default)
 
 
-def tables(records: Iterable[Record], refused: Mapping[str, str] | None = None) -> list[Table]:
+def tables(records: Iterable[Record], searched: Searched = NO_SEARCHES) -> list[Table]:
     """Measured runs of current frameworks, by network, batch and phase on one machine; tables of one setup included.
-    Setups of runs that a search refused as other training (`refused`: with the reason) are left out."""
+    Setups of runs that a search refused as other training (`searched`: what searches say) are left out."""
     usable = [record for record in records if is_measured(record) and _is_current(record)]
     chosen, units = choices_of_auto(usable), _units(usable)
     found: dict[tuple[object, ...], Table] = {}
-    for case in cases(usable, refused):
+    for case in cases(usable, searched):
         if case.refused:
             continue
         record = case.record
@@ -178,24 +180,25 @@ class _Pair(msgspec.Struct, frozen=True, kw_only=True):
     facts: Facts
 
 
-def rules_from(found: Sequence[Table]) -> list[Rule]:
-    """Rules of all pairs, those with the largest gain first."""
+def rules_from(found: Sequence[Table], *, asked: str = "") -> list[Rule]:
+    """Rules of all pairs, those with the largest gain first. `asked`: the model that advice is for; what was decided
+    about it counts, however wide its interval."""
     pairs: dict[tuple[object, ...], list[_Pair]] = {}
     for table in found:
-        for pair in _pairs(table):
+        for pair in _pairs(table, is_asked=table.model == asked):
             key = (pair.over, pair.setup, _domain(pair))
             pairs.setdefault(key, []).append(pair)
     rules = [rule for several in pairs.values() for rule in _rules(several)]
     return sorted(rules, key=lambda rule: (-rule.gain.median, str(sorted(rule.setup.items()))))
 
 
-def _pairs(table: Table) -> Iterable[_Pair]:
+def _pairs(table: Table, *, is_asked: bool) -> Iterable[_Pair]:
     plainest = table.plainest
     for setup in table.setups:
         for over in table.setups:
             extends = over < setup and len(over) <= _MOST_OVER
             if over != setup and (extends or over == plainest):
-                seen = _seen(table, setup, over)
+                seen = _seen(table, setup, over, is_asked=is_asked)
                 if seen is not None:
                     yield _Pair(over=over, setup=setup, seen=seen, facts=table.facts)
 
@@ -210,20 +213,25 @@ class _Measured(msgspec.Struct, frozen=True, kw_only=True):
     checked: bool
     runs: tuple[str, ...]
 
+    @property
+    def vagueness(self) -> float:
+        """How wide its interval is, beyond what is wide; 1 where it is not."""
+        return max(1.0, self.gain.high / (_WIDEST * self.gain.low))
 
-def _seen(table: Table, setup: Words, over: Words) -> Seen | None:
-    """The best of all ratios: measured in turns rather than apart, then the newest."""
+
+def _seen(table: Table, setup: Words, over: Words, *, is_asked: bool) -> Seen | None:
+    """The best of all ratios: measured in turns rather than apart, not vague, of most turns, then the newest."""
     found = [
         measured
         for a in table.setups[setup]
         for b in table.setups[over]
         if not other_training(a, b)
         for measured in (*_compared(a, b), *_contrasted(a, b))
-        if _says_something(measured.gain, is_disturbed=a.is_disturbed or b.is_disturbed)
+        if _says_something(measured, is_disturbed=a.is_disturbed or b.is_disturbed, is_asked=is_asked)
     ]
     if not found:
         return None
-    best = max(found, key=lambda each: (each.turns, each.when))
+    best = max(found, key=lambda each: (each.turns > 0, -each.vagueness, each.turns, each.when))
     return Seen(
         machine=table.machine,
         machine_sha=table.machine_sha,
@@ -233,14 +241,18 @@ def _seen(table: Table, setup: Words, over: Words) -> Seen | None:
         how=best.how,
         checked=best.checked,
         records=list(best.runs),
+        rounds=best.turns,
     )
 
 
-def _says_something(gain: Quantity, *, is_disturbed: bool) -> bool:
-    """A wide interval of runs during which others used the machine says how busy it was, even of runs in turns."""
+def _says_something(measured: _Measured, *, is_disturbed: bool, is_asked: bool) -> bool:
+    """A wide interval of runs during which others used the machine says how busy it was, even of runs in turns. Of the
+    model that is asked about, turns that show which side is faster are what there is to say all the same."""
+    gain = measured.gain
     if not gain.has_interval or not math.isfinite(gain.high) or gain.low <= 0:
         return False
-    return not is_disturbed or gain.high <= _WIDEST * gain.low
+    is_decided = measured.turns > 0 and (is_above(gain) or is_below(gain))
+    return not is_disturbed or measured.vagueness == 1 or (is_asked and is_decided)
 
 
 def _compared(a: Case, b: Case) -> Iterable[_Measured]:

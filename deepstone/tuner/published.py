@@ -3,37 +3,44 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from deepstone.analysis.cases import is_measured
 from deepstone.results.advice import Chosen, Rule, Rules
 from deepstone.results.record import Record
+from deepstone.results.searched import Searched
+from deepstone.results.tune import Tuned
 from deepstone.setups.axes import CURRENT, FAKE
-from deepstone.store.importing import read_records
+from deepstone.store.importing import read_searched_records
 from deepstone.tuner.evidence import choices_of_auto, rules_from, tables
 
 _MOST_PER_BASE: Final = 10  # setups of a framework over one other setup; nobody is advised to try more
 _NEVER_FASTER: Final = 1.02  # a rule whose gain ends below it is of no use to anybody
 
 
-def published_records(folder: Path) -> Iterator[Record]:
-    """Yield the runs of every .jsonl below a folder, in the order of their names. Other files may have findings."""
+def published(folder: Path) -> tuple[list[Record], Searched]:
+    """Return the runs of every .jsonl below a folder, in the order of their names, and what the searches beside them
+    say about them. Other files may have findings."""
+    records: list[Record] = []
+    searches: list[Tuned] = []
     for path in sorted(folder.rglob("*.jsonl")):
         with path.open(encoding="utf-8") as lines:
             first = json.loads(next(lines, "{}"))
         if "outcome" in first and "identity" in first and "kind" not in first:
-            yield from read_records(path)
+            found = read_searched_records(path)
+            records += found[0]
+            searches += found[1]
+    return records, Searched.of(searches)
 
 
-def rules_of(records: Iterable[Record]) -> Rules:
+def rules_of(measured: Sequence[Record], searched: Searched) -> Rules:
     """All rules about the default, which also tell what is slower; of those about other setups the best of each
     framework."""
-    measured = list(records)
     chosen: list[Rule] = []
     others: dict[tuple[object, ...], list[Rule]] = {}
-    for rule in rules_from(tables(measured)):
+    for rule in rules_from(tables(measured, searched)):
         framework = rule.setup.get("framework")
         if framework == FAKE:
             continue

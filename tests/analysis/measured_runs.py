@@ -30,9 +30,11 @@ def run(
     interval: str = "within process",
     doubts: Sequence[str] = (),
     gpu: bool = False,
+    of_search: bool = False,
     **asked: Any,
 ) -> JsonRecord:
-    """One run. `share` is the half width of its own interval, `minute` when it started; by default by round."""
+    """One run. `share` is the half width of its own interval, `minute` when it started; by default by round.
+    `of_search`: a search made it; `round` is then only its number among the launches of this setup."""
     requested = {name: asked.get(name, axis.default) for name, axis in AXES.items()}
     batch, phase = int(requested["batch"]), str(requested["phase"])
     framework = str(requested["framework"])
@@ -81,9 +83,16 @@ def run(
             "n": samples,
         }
         record["summary"]["interval"] = interval
+        if of_search:
+            record["summary"]["stopped"] = "a look of 1.5 s"
     record["job"] = canonical_sha256(record["identity"])
     record["id"] = f"{record['job'][:20]}-{attempt}"
     return record
+
+
+def looks(*images_per_s: float, **settings: Any) -> list[JsonRecord]:
+    """One setup, launched by a search, which numbers the launches of each setup."""
+    return rounds(*images_per_s, of_search=True, **settings)
 
 
 def rounds(*images_per_s: float, **settings: Any) -> list[JsonRecord]:

@@ -15,11 +15,12 @@ from deepstone.analysis import gate as gated
 from deepstone.analysis import statements as stated
 from deepstone.results.codec import as_bare_finding, convert
 from deepstone.results.findings import Finding
+from deepstone.results.searched import NO_SEARCHES, Searched
 from deepstone.results.study import StudyState
 
 
-def cases(records: Iterable[Any], refused: Mapping[str, str] | None = None) -> list[analysed.Case]:
-    return analysed.cases(typed_records(records), refused)
+def cases(records: Iterable[Any], searched: Searched = NO_SEARCHES) -> list[analysed.Case]:
+    return analysed.cases(typed_records(records), searched)
 
 
 def judge(baseline: Iterable[Any], now: Iterable[Any], **options: Any) -> gated.Gate:
@@ -45,14 +46,14 @@ def statements(
     *,
     state: Any = None,
     sameness: Any = None,
-    refused: Mapping[str, str] | None = None,
+    searched: Searched = NO_SEARCHES,
 ) -> list[dict[str, Any]]:
     said = stated.statements(
         typed_records(records),
         [each if isinstance(each, Finding) else finding(each) for each in findings],
         study=None if state is None else study(state),
         sameness=sameness,
-        refused=refused,
+        searched=searched,
     )
     return [statement.to_json() for statement in said]
 

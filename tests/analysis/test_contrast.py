@@ -16,6 +16,7 @@ from of_json import cases
 from deepstone.absent import Absent
 from deepstone.analysis.contrast import Contrast, contrast_cases
 from deepstone.measure.ratios import A_FASTER, B_FASTER, NO_DIFFERENCE
+from deepstone.results.searched import Searched
 
 speeds = st.floats(1e-3, 1e6)
 
@@ -257,7 +258,7 @@ class TestWhatTheTimedStepsDid:
 
     def test_what_a_search_refused_is_compared_with_nothing(self):
         a, b = self.runs(TRAINED, layout="nhwc"), self.runs(TRAINED)
-        (one,), (other,) = cases(a, {a[1]["id"]: "gradients differ"}), cases(b)
+        (one,), (other,) = cases(a, Searched(refused={a[1]["id"]: "gradients differ"})), cases(b)
         for sides in ((one, other), (other, one)):
             found = contrast_cases(*sides)
             assert isinstance(found, Absent)

@@ -9,14 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 from factory import sha
-from measured_runs import rounds, run
+from measured_runs import looks, rounds, run
 from of_json import statements
 
 from deepstone.results.ceilings import Ceilings
 from deepstone.results.codec import convert
 from deepstone.results.doubt import DOUBT_CODES
 from deepstone.results.findings import Finding
+from deepstone.results.quantity import Quantity
 from deepstone.results.record import Identity
+from deepstone.results.searched import InFinals, Round, Searched
 
 H200 = Path(__file__).parents[2] / "results" / "h200"
 SAME = {"alexnet-owt": {"torch": True, "jax": True}}
@@ -403,13 +405,22 @@ class TestOtherTraining:
 
     def test_a_refused_setup_is_no_advice(self):
         refused = {self.RECORDS[4]["id"]: "gradients differ by 78 %"}
-        found = statements(self.RECORDS, refused=refused)
+        found = statements(self.RECORDS, searched=Searched(refused=refused))
         assert "threads=1" in found[0]["advice"]
         about = [each["text"] for each in found if "layout=nhwc" in each["text"] or "NHWC" in each["text"]]
         assert len(about) == 1, about
         assert about[0].startswith("Other training than the default of alexnet-owt")
         assert "so not compared: layout=nhwc (gradients differ by 78 %)" in about[0]
         assert "layout=nhwc" in statements(self.RECORDS)[0]["advice"], "without the refusal"
+
+    def test_what_a_search_did_not_prove_is_no_advice(self):
+        unproven = {self.RECORDS[4]["id"]: "time ran out"}
+        found = statements(self.RECORDS, searched=Searched(unproven=unproven))
+        assert "threads=1" in found[0]["advice"]
+        (about,) = [each["text"] for each in found if each["text"].startswith("NHWC instead of NCHW")]
+        assert about.endswith("; not proven to be the same training: time ran out.")
+        by_another = Searched(unproven=unproven, proven=frozenset([self.RECORDS[5]["id"]]))
+        assert "layout=nhwc" in statements(self.RECORDS, searched=by_another)[0]["advice"]
 
     def test_steps_that_leave_arrays_alone_are_no_advice(self):
         training = {"losses": [[1, 3.0], [3, 2.6]], "early_change": 0.01, "arrays": 8, "moved": 8}
@@ -421,3 +432,52 @@ class TestOtherTraining:
         assert "threads=1" in found[0]["advice"]
         told = "so not compared: layout=nhwc (of 8 arrays, the early steps changed 4 in this setup and 8 in the base)."
         assert any(told in each["text"] for each in found)
+
+
+class TestSearches:
+    """The launches of a search are no rounds of anything, except its finals."""
+
+    DEFAULT = looks(100, 101, 99, 20, 21, 22)
+    FAST = looks(150, 151, 149, 190, 191, 192, layout="nhwc")
+    GAIN = Quantity.of(median=9.0, low=8.0, high=10.0, n=3)
+
+    def finals(self) -> Searched:
+        """The last three launches of both are rounds."""
+        return Searched(
+            finals={
+                each["id"]: InFinals(round=Round(search="a", number=number), is_default=gain is None, gain=gain)
+                for several, gain in ((self.DEFAULT, None), (self.FAST, self.GAIN))
+                for number, each in enumerate(several[3:], 1)
+            }
+        )
+
+    def test_looks_are_not_rounds_and_advise_nothing(self):
+        found = statements(self.DEFAULT[:3] + self.FAST[:3])
+        assert found
+        assert not any("round" in each["text"] + each["how"] for each in found)
+        assert not any("advice" in each for each in found)
+
+    def test_one_look_is_not_compared(self):
+        found = statements(self.DEFAULT[:1] + self.FAST[:1])
+        assert not any("ratio" in each and "median" in each["ratio"] for each in found)
+        assert "(one launch of a search only)" in found[0]["text"]
+
+    def test_only_the_finals_are_told_with_the_ratio_of_the_search(self):
+        found = statements(self.DEFAULT + self.FAST, searched=self.finals())
+        assert found[0]["advice"] == "Use layout=nhwc: 9.00x (8.00 – 10.0) the default."
+        assert found[0]["how"].startswith("3 rounds of fresh processes in random order")
+        assert found[0]["how"].endswith("in the finals of a search")
+        assert set(found[0]["runs"]) == {each["id"] for each in self.DEFAULT[3:] + self.FAST[3:]}
+        (speed,) = [each for each in found if each["text"].startswith("alexnet-owt trains at 21")]
+        assert speed["how"].startswith("median of 3 rounds")
+
+    def test_single_runs_are_no_further_round(self):
+        """Each is its own first, like the first round of a study."""
+        single = [run(10, minute=30), run(500, minute=31, layout="nhwc")]
+        found = statements(self.DEFAULT + self.FAST + single, searched=self.finals())
+        assert found[0]["advice"] == "Use layout=nhwc: 9.00x (8.00 – 10.0) the default."
+
+    def test_rounds_of_a_study_count_beside_a_search(self):
+        study = rounds(100, 101, 99, minute=30) + rounds(120, 121, 119, minute=30, layout="nhwc")
+        found = statements(self.DEFAULT[:3] + self.FAST[:3] + study)
+        assert found[0]["advice"].startswith("Use layout=nhwc: 1.20x")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from analysis.measured_runs import rounds
+from analysis.measured_runs import looks, rounds, run
 from cli_kit import Cli
+from factory import JsonRecord
 
 from deepstone.hardware.machine import describe_machine, machine_sha
 from deepstone.results import codec
@@ -28,6 +30,16 @@ def make():
     b.softmax_cross_entropy("loss", b.dense("logits", x, features=10))
     return b.build()
 """
+
+
+def add_here(store: Store, runs: list[JsonRecord]) -> None:
+    here = machine_sha(describe_machine())
+    for record in runs:
+        record["identity"]["machine_sha"] = here
+        draft = {key: value for key, value in record.items() if key != "id"}
+        store.add(codec.convert({**draft, "job": canonical_sha256(record["identity"])}, Draft))
+
+
 KEYS = {"setup", "gain", "over", "machines", "seen", "confidence", "gives_up", "checked", "records"}
 
 
@@ -86,6 +98,18 @@ def test_mistakes_are_told_in_one_line(reader: Cli, words: list[object], told: s
     reader("advise", *words).assert_error(2, told)
 
 
+def test_without_a_store_there_are_no_runs_of_ones_own(cli: Cli):
+    found = cli("advise", "alexnet-owt", "--json").assert_ok().json
+    assert "there are no runs of your own of this machine in the store" in found["notes"]
+    assert not any(each["confidence"] == "measured here" for each in found["advice"])
+
+
+def test_own_runs_that_decide_nothing_are_no_missing_ones(cli: Cli):
+    add_here(Store.open(cli.store), looks(100, device="cpu") + looks(150, device="cpu", layout="nhwc"))
+    (note,) = [each for each in cli("advise", "alexnet-owt", "--json").assert_ok().json["notes"] if "your own" in each]
+    assert "no two setups of one model were measured well enough" in note
+
+
 def test_an_empty_folder_is_read_like_a_missing_one(cli: Cli):
     missing = cli("advise", "resnet50").assert_ok()
     cli.store.mkdir()
@@ -111,6 +135,20 @@ def test_models_of_ones_own(reader: Cli, model: str):
 def test_what_needs_a_gpu_is_refused_where_there_is_none(reader: Cli):
     reader("advise", "resnet50", "engine=cudnn").assert_error(2, "engine cudnn runs on a GPU only", "device=gpu asks")
     reader("advise", "resnet50", "engine=cudnn", "device=gpu").assert_ok()
+
+
+def test_a_syntax_error_is_told_with_its_line(reader: Cli, tmp_path: Path):
+    file = tmp_path / "net.py"
+    file.write_text("import torch\n\ndef make(:\n    pass\n")
+    reader("advise", f"{file}:make").assert_error(2, f"{file}, line 3: SyntaxError")
+
+
+def test_what_was_shown_at_least_is_told_of_a_wide_interval(cli: Cli):
+    """Others used the machine, and the turns still show which setup is faster."""
+    runs = rounds(100, 60, 150, model="vgg16", device="cpu", batch=4, doubts=["other_load"])
+    add_here(Store.open(cli.store), runs + rounds(900, 900, 500, model="vgg16", device="cpu", batch=4, layout="nhwc"))
+    said = cli("advise", "vgg16", "device=cpu", "batch=4", "framework=torch").assert_ok().out
+    assert re.search(r"\((1\.\d\d) – \d+\.\d\d\) .*; at least \1x is shown", said), said
 
 
 def test_a_model_without_convolutions_has_no_layout(reader: Cli, tmp_path: Path):
@@ -143,13 +181,9 @@ def test_where_nothing_is_known_it_says_so(reader: Cli):
 def test_own_runs_of_this_machine_come_first(cli: Cli):
     """Where one's own runs say the contrary, rules are not asked."""
     store = Store.open(cli.store)
-    here = machine_sha(describe_machine())
     runs = rounds(100, 101, 99, model="vgg16", device="cpu", batch=4)
     runs += rounds(180, 181, 179, model="vgg16", device="cpu", batch=4, layout="nhwc")
-    for record in runs:
-        record["identity"]["machine_sha"] = here
-        draft = {key: value for key, value in record.items() if key != "id"}
-        store.add(codec.convert({**draft, "job": canonical_sha256(record["identity"])}, Draft))
+    add_here(store, runs)
     found = cli("advise", "vgg16", "device=cpu", "batch=4", "framework=torch", "--json").assert_ok().json["advice"]
     assert found[0]["setup"] == {"layout": "nhwc"}
     # What the rules say of other axes depends on this machine.
@@ -186,3 +220,17 @@ def test_it_refuses_a_size_of_images_as_tune_does(reader: Cli):
     for command in ("advise", "tune"):
         words = (command, f"{EXAMPLES / 'my_model.py'}:make", "--input", "3x64x64")
         reader(*words).assert_error(2, "has its own size of images")
+
+
+def test_a_default_that_decides_nothing_was_measured_all_the_same(cli: Cli):
+    """Against it a setup was measured apart, on a busy machine; against another setup in turns."""
+    settings = {"model": "vgg16", "device": "cpu", "batch": 4}
+    runs = rounds(100, 101, 99, **settings, doubts=["other_load"])
+    runs += rounds(150, 151, 149, 100, 200, 150, **settings, layout="nhwc")
+    runs += [
+        run(speed, round=number, **settings, layout="nhwc", compile="default")
+        for number, speed in ((4, 201), (5, 400), (6, 299))
+    ]
+    add_here(Store.open(cli.store), runs)
+    said = cli("advise", "vgg16", "device=cpu", "batch=4").assert_ok().out
+    assert " layout=nhwc; nothing is shown against the default itself" in said

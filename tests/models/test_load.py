@@ -258,6 +258,24 @@ def test_a_file_that_has_nothing_says_so(tmp_path) -> None:
     assert why_not_callable(tmp_path / "net.py", b"import os\n", "make").endswith("it defines none")
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"import torch\n\ndef make(:\n    pass\n", ", line 3: SyntaxError: "),
+        (b"def make():\n    pass\nreturn 1\n", ", line 3: SyntaxError: "),
+        (b"def make():\n\tif 1:\n        pass\n", ", line 3: TabError: "),
+        (b"a = '\xe9'\n", ", line 1: SyntaxError: "),
+        (b"def make():\n    pass\n\0", "null byte"),
+    ],
+    ids=str,
+)
+def test_a_file_that_python_cannot_read_names_its_line(tmp_path: Path, content: bytes, told: str):
+    """Without running it, in the words of the command that runs it."""
+    found = why_not_callable(tmp_path / "net.py", content, "make")
+    assert told in found
+    assert "defines none" not in found
+
+
 def test_a_class_is_named_after_functions(write) -> None:
     path = write("net.py", f"class Block:\n    def __init__(self):\n        pass\n\n{TINY}")
     assert refusal(path).endswith(f"write {path}:tiny or {path}:Block")

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tune_example import BEST, DEFAULT, NOT_KNOWN, look, tuned
 
 from deepstone.absent import Absent
+from deepstone.results.searched import NO_SEARCHES
 from deepstone.results.tune import NOT_THE_SAME, ONLY_ORDER, SameSetup, SameTraining, TuneLog, refused_runs
 from deepstone.store.store import Store
 
@@ -65,6 +66,6 @@ def test_the_steps_of_a_launch_refuse_it():
 
 def test_a_store_knows_what_its_searches_refused(tmp_path: Path):
     store = Store.open(tmp_path / "store")
-    assert store.refused_runs() == {}
+    assert store.searched() == NO_SEARCHES
     store.tunes.write(log(same("gradients differ")))
-    assert list(store.refused_runs().values()) == ["gradients differ"]
+    assert list(store.searched().refused.values()) == ["gradients differ"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analysis.measured_runs import rounds
+from analysis.measured_runs import looks, rounds
 from factory import sha, typed_records
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ from deepstone.setups.request import complete
 from deepstone.setups.rules import broken_rule
 from deepstone.tuner.advice import FILE, MOST, Asked, advise, choices, shipped, starts
 from deepstone.tuner.evidence import rules_from, tables
-from deepstone.tuner.published import as_text, published_records, rules_of
+from deepstone.tuner.published import as_text, published, rules_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = Facts(device="cpu", phase="train", batch=32, cores=2, batch_norm=False)
@@ -117,6 +117,22 @@ class TestOwnRecords:
         assert words(found) == ["layout=nhwc", "compile=default", "threads=1"]
         assert [each.confidence for each in found] == ["measured here", "low", "low"]
 
+    def test_other_models_that_were_measured_apart_come_after_rules(self):
+        other = looks(100, 101, 99, 100, model="cifarnet") + looks(800, 801, 799, 800, model="cifarnet", threads=1)
+        rules = made(rounds(100, 101, 99, machine="there") + rounds(150, 151, 149, machine="there", layout="nhwc"))
+        assert words(advise(self.here, made(other), rules)) == ["layout=nhwc", "threads=1"]
+        again = made(
+            other + looks(100, 101, 99, 100, model="vgg16") + looks(130, 131, 129, 130, model="vgg16", threads=1)
+        )
+        found = advise(self.here, again, rules)
+        assert words(found) == ["threads=1", "layout=nhwc"]
+        assert found[0].gain.median == pytest.approx(1.3, rel=0.02), "of this model alone"
+
+    def test_shipped_records_of_an_equal_machine_are_not_ones_own(self):
+        rules = made(rounds(100, 101, 99, model="vgg16") + rounds(120, 121, 119, model="vgg16", layout="nhwc"))
+        assert advise(self.here, [], rules)[0].confidence == "measured on a machine of this type"
+        assert advise(self.here, rules, [])[0].confidence == "measured here"
+
     def test_what_own_runs_show_to_be_faster_comes_before_what_is_slower(self):
         """TensorFlow on one thread was measured against the default, and against TensorFlow, which beats it."""
         mine = rounds(100, 101, 99, model="vgg16", minute=1)
@@ -169,7 +185,7 @@ class TestShippedRules:
     def test_they_are_made_from_the_published_records(self):
         """`python scripts/make_advice.py` writes them."""
         current = (ROOT / "deepstone" / "tuner" / FILE).read_text(encoding="utf-8")
-        assert current == as_text(rules_of(published_records(ROOT / "results")))
+        assert current == as_text(rules_of(*published(ROOT / "results")))
 
     def test_on_a_gpu_narrow_numbers_with_channels_last_compiled(self):
         found = advise(Asked(facts=GPU, model="resnet50", chosen=choices(), frameworks=("torch",)))
@@ -177,7 +193,7 @@ class TestShippedRules:
         assert found[0].gain.low > 2.5
 
     def test_every_rule_names_its_records(self):
-        known = {record.id for record in published_records(ROOT / "results")}
+        known = {record.id for record in published(ROOT / "results")[0]}
         for rule in shipped().rules:
             assert rule.gain.n == len(rule.seen)
             assert {run for seen in rule.seen for run in seen.records} <= known

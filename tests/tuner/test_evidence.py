@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from analysis.measured_runs import rounds, run
+from analysis.measured_runs import looks, rounds, run
 from factory import typed_records
 
 from deepstone.results.advice import Conditions, Facts, Rule
 from deepstone.results.parts import Value
+from deepstone.results.quantity import Quantity
 from deepstone.results.record import Record
+from deepstone.results.searched import InFinals, Round, Searched
 from deepstone.tuner.evidence import in_numbers, rules_from, tables, words_of
 
 
@@ -67,6 +69,31 @@ class TestWords:
 
 
 class TestRules:
+    def test_the_finals_of_a_search_are_rounds(self):
+        """With the ratio of the search; its looks do not count beside them."""
+        base, changed = looks(100, 50, 51, 52), looks(400, 150, 151, 149, layout="nhwc")
+        gain = Quantity.of(median=2.9, low=2.8, high=3.1, n=3)
+        finals = {
+            each["id"]: InFinals(round=Round(search="a", number=number), is_default=side is base, gain=gain)
+            for side in (base, changed)
+            for number, each in enumerate(side[1:], 1)
+        }
+        (found,) = rules_from(tables(typed_records(base + changed), Searched(finals=finals)))
+        assert (found.gain.median, found.seen[0].rounds) == (2.9, 3)
+        assert set(found.seen[0].records) == set(finals)
+
+    def test_a_vague_interval_counts_for_the_model_that_is_asked_about(self):
+        """If it shows which side is faster; of several the least vague."""
+        wide = rounds(100, 60, 150) + rounds(900, 900, 500, layout="nhwc", doubts=["other_load"])
+        assert made(wide) == []
+        found = tables(typed_records(wide))
+        (asked,) = rules_from(found, asked="alexnet-owt")
+        assert asked.gain.low > 1.02
+        assert asked.gain.high > 2 * asked.gain.low
+        assert rules_from(found, asked="vgg16") == []
+        open_ = tables(typed_records(rounds(100, 20, 150) + rounds(90, 400, 30, layout="nhwc", doubts=["other_load"])))
+        assert rules_from(open_, asked="alexnet-owt") == []
+
     def test_a_gain_is_the_ratio_of_speeds_in_rounds(self):
         base, changed = rounds(100, 101, 99), rounds(150, 151, 149, layout="nhwc")
         found = rule(base + changed, {"layout": "nhwc"})
@@ -168,11 +195,19 @@ class TestWhatIsNoEvidence:
         narrow = rounds(150, 151, 149, layout="nhwc", doubts=["other_load"])
         assert made([*rounds(100, 101, 99), *narrow])
 
+    def test_single_looks_of_a_search(self):
+        """Nobody knows how far the next launch is off."""
+        assert made(looks(100) + looks(150, layout="nhwc")) == []
+        assert made(looks(100, 101, 99, 100) + looks(150, layout="nhwc")) == []
+        found = rule(looks(100, 101, 99, 100) + looks(150, 151, 149, 150, layout="nhwc"), {"layout": "nhwc"})
+        assert (found.seen[0].rounds, found.gain.median) == (0, pytest.approx(1.5, rel=0.02))
+        assert found.seen[0].how == "measured apart; bounds from the ends of both intervals (across launches)"
+
     def test_a_setup_that_a_search_refused_as_other_training(self):
         fast = rounds(200, 202, 204, layout="nhwc")
         records = rounds(100, 101, 102) + fast
         assert rules_from(tables(typed_records(records)))
-        assert not rules_from(tables(typed_records(records), {fast[0]["id"]: "gradients differ"}))
+        assert not rules_from(tables(typed_records(records), Searched(refused={fast[0]["id"]: "gradients differ"})))
 
     def test_runs_whose_steps_are_another_training(self):
         training = {"losses": [[1, 3.0], [3, 2.6]], "early_change": 0.01, "arrays": 8, "moved": 8}
