@@ -496,10 +496,12 @@ class Tuner:
             expected=lambda point: float(self.search.model.predict([point]).mean[0]),
             spread=looks.spread(),
         )
+        if judged.answer != "nothing better":
+            return judged
         is_open = looks.failed_in_finals() or not (self._has_rivals or self._space.count == 1)
-        if judged.answer == "nothing better" and is_open:
-            return replace(judged, answer="not separable")
-        return judged
+        if all_checked and not is_open:  # what may be better, and lacks only its proof
+            is_open = self._judged(contest, any_batch=any_batch, all_checked=False).answer != "nothing better"
+        return replace(judged, answer="not separable") if is_open else judged
 
     def _too_slow(self, contest: Contest, *, any_batch: bool) -> set[Point]:
         """Slower than the objective allows, of what may win: a setup that is other training is nobody's measure."""
