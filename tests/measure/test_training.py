@@ -216,6 +216,35 @@ class TestTwoProcesses:
         assert disagreement(a, b, FULL)
         assert not disagreement(a, b, ("fp32", "bf16-mixed"))
 
+    # The losses of steps 1 and 3 on an NVIDIA H200 (batch 128 and 256) and on two cores (batch 32).
+    @pytest.mark.parametrize(
+        ("precisions", "losses"),
+        [
+            (("tf32-conv", "bf16-mixed"), ((7.127, 6.678), (7.125, 7.054))),  # inception-v3
+            (("fp32", "bf16-mixed"), ((7.048, 6.149), (7.043, 6.862))),
+            (("tf32-conv", "bf16-mixed"), ((7.984, 7.504), (7.986, 7.861))),  # resnet50
+            (("fp32", "bf16-mixed"), ((7.593, 5.303), (7.587, 6.910))),
+        ],
+        ids=str,
+    )
+    def test_narrow_products_may_learn_noise_more_slowly(
+        self, precisions: tuple[str, str], losses: tuple[tuple[float, float], tuple[float, float]]
+    ):
+        wide, narrow = (Training(losses=[(1, first), (3, third)]) for first, third in losses)
+        assert not disagreement(wide, narrow, precisions)
+        assert not disagreement(narrow, wide, precisions[::-1])
+        assert disagreement(wide, narrow, precisions[:1] * 2), "in one precision that is other training"
+
+    def test_narrow_products_learn_no_faster_and_nothing_else(self):
+        wide, slower = Training(losses=[(1, 7.6), (3, 5.3)]), Training(losses=[(1, 7.6), (3, 5.9)])
+        assert not disagreement(wide, slower, ("fp32", "tf32"))
+        assert disagreement(slower, wide, ("fp32", "tf32")), "wide products learn no more slowly than narrow ones"
+        for third in (4.8, 8.1):
+            other = Training(losses=[(1, 7.6), (3, third)])
+            assert disagreement(wide, other, ("fp32", "bf16-mixed")) == (
+                f"the loss of step 3 is 5.3 in A and {third} in B"
+            )
+
     def test_what_records_of_before_do_not_say_is_held_against_nobody(self):
         assert not disagreement(None, course().training, FULL)
 
