@@ -10,7 +10,7 @@ So a real search, a resumed one and a replay on recorded numbers run the same co
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist, median
 from typing import Final
@@ -44,7 +44,8 @@ class Ask(Struct, frozen=True, kw_only=True):
 
 class Seen(Struct, frozen=True, kw_only=True):
     """One look. `value`: the log of what is sought, larger is better; None if there is none, because it failed or
-    breaks a limit. `first_step_s`: its first step, with what that compiled."""
+    breaks a limit. `first_step_s`: its first step, with what that compiled. `never_stepped`: it was
+    ended before that, because the budget has no time for more."""
 
     kind: LookKind
     point: Point
@@ -52,6 +53,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     took_s: float
     log_speed: float | None = None
     first_step_s: float = 0.0
+    never_stepped: bool = False
 
 
 @dataclass(kw_only=True)
@@ -61,7 +63,8 @@ class Search:
     only if it is at most so many times slower than the fastest. `at_batch`: where the batch is free, the same point at
     the batch that was asked for; points there have a winner of their own, and two of three looks.
     `can_run`: whether a point is a setup of the space. `is_refused`: whether it is shown to be other training.
-    `keeps_programs`: what the first look at a point compiles, later ones find."""
+    `keeps_programs`: what the first look at a point compiles, later ones find. `slow_to_start`: the axes whose values
+    make the start of a point long. `quicker`: the same point without these values."""
 
     landscape: Landscape
     starts: Sequence[Point]
@@ -73,6 +76,8 @@ class Search:
     can_run: Callable[[Point], bool] = lambda _point: True
     is_refused: Callable[[Point], bool] = lambda _point: False
     keeps_programs: bool = False
+    slow_to_start: Callable[[Point], Collection[str]] = lambda _point: ()
+    quicker: Callable[[Point], Point] = lambda point: point
     seen: list[Seen] = field(default_factory=list[Seen])
     model: Model = field(init=False)
     _speed: Model = field(init=False)
@@ -106,8 +111,14 @@ class Search:
         return bool(self._open_starts()) or not self.good
 
     def _open_starts(self) -> list[Point]:
+        """What the user or experience names; where its start takes too long, what is left of it without that."""
         looked = {seen.point for seen in self.seen}
-        return [point for point in self.starts if point not in looked and not self._is_outdone(point)]
+        quicker = [self.quicker(seen.point) for seen in self.seen if seen.kind == "start" and seen.never_stepped]
+        return [
+            point
+            for point in dict.fromkeys([*self.starts, *filter(self.can_run, quicker)])
+            if point not in looked and not self._is_outdone(point)
+        ]
 
     def _is_outdone(self, point: Point) -> bool:
         """Whether it is at another batch, and far behind at the one that was asked for."""
@@ -340,19 +351,31 @@ class Search:
         return np.array(fastest) - math.log(self.slowdown)
 
     def _failure_chance(self, pool: Sequence[Point]) -> Array:
-        """What resembles a failed setup will probably fail too, and so will a value that never ran in its framework."""
+        """What resembles a failed setup will probably fail too, and so will a value that never ran in its framework. A
+        start that took too long tells only about the values that make it long."""
         encoder = self.model.encoder
         rows, looked = encoder.rows(pool), encoder.rows([seen.point for seen in self.seen])
         failed = np.array([seen.value is None for seen in self.seen])
         if not failed.any():
             return np.full(len(pool), _FAILURE_PRIOR)
         like = encoder.likeness(rows, looked)
+        slow = np.array([self._are_slow(point) for point in pool]).T
+        culprits = np.array([self._are_slow(seen.point, seen.never_stepped) for seen in self.seen]).T
+        # axis x point x look. A value that makes a start too long is like any other that makes it long.
+        alike = (like.by_axis == 1.0) | (slow[:, :, None] & culprits[:, None, :])
+        counts = (culprits | ~culprits.any(axis=0))[:, None, :]
         weight = like.framework * np.exp(-1.2 * np.sum(1 - like.by_axis, axis=0))
+        weight *= np.all(alike | ~culprits[:, None, :], axis=0)
         near = (0.5 * _FAILURE_PRIOR + weight @ failed) / (0.5 + np.sum(weight, axis=1))
-        shares = like.framework * (like.by_axis == 1.0)  # axis x point x look: the same value in the same framework
+        shares = like.framework * (alike & counts)  # the same value in the same framework
         failures, successes = shares @ failed, shares @ ~failed
         blamed = np.where(successes == 0, (failures + 0.5 * _FAILURE_PRIOR) / (failures + 0.5), 0.0)
         return np.maximum(near, np.max(blamed, axis=0))
+
+    def _are_slow(self, point: Point, counts: bool = True) -> list[bool]:
+        """Of each axis, whether its value makes the start of a point long."""
+        slow = self.slow_to_start(point) if counts else ()
+        return [axis.name in slow for axis in self.landscape.axes]
 
     def _doubtful(self) -> Point | None:
         """The point of the latest look, if that was far below what the looks before made likely."""

@@ -48,15 +48,18 @@ def starts_of(
 ) -> list[Point]:
     """The default first, each point once, without those that cannot run. `advised`: the best setup of a framework by
     the rules of advice. On a GPU, where a look takes long, a framework's own default is left to the search if a better
-    start is known; where the batch is free, the better starts are also at the largest batch. Then each value of a
+    start is known, and the framework that the rules have first comes first, because a small budget may not suffice for
+    another; where the batch is free, the better starts are also at the largest batch. Then each value of a
     short list that the user gave, alone: what he names is looked at."""
     of_frameworks = [space.default]
     for axis in space.axes:
         if axis.name == "framework":
             of_frameworks += [space.with_value(space.default, "framework", value) for value in axis.values[1:]]
     rules = {str(setup.get("framework", TORCH)): setup for setup in advised}
-    better = {point: _better(space, point, rules) for point in of_frameworks}
     is_quick = space.facts.device == "cpu"
+    ranks = {} if is_quick else {framework: rank for rank, framework in enumerate(rules)}
+    in_order = sorted(of_frameworks, key=lambda point: ranks.get(_framework(space, point), len(ranks)))
+    better = {point: _better(space, point, rules) for point in in_order}
     found = [space.default]
     for point, best in better.items():
         found += [best] if best is not None and not is_quick else [point] if best is None else [point, best]
@@ -84,9 +87,13 @@ def _named(space: Startable, of_frameworks: Sequence[Point]) -> Iterator[Point]:
             yield from islice(taken, 1)
 
 
+def _framework(space: Startable, point: Point) -> str:
+    return space.framework(point).partition("@")[0]
+
+
 def _better(space: Startable, point: Point, rules: Mapping[str, Mapping[str, Value]]) -> Point | None:
     """A start in the framework of this point that is likely better than its default."""
-    framework = space.framework(point).partition("@")[0]
+    framework = _framework(space, point)
     usual = _USUALLY_BEST.get((framework, space.facts.device), ())
     for changes in [*([rules[framework]] if framework in rules else []), *usual]:
         wanted = {name: value for name, value in changes.items() if name != "framework"}

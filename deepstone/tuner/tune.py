@@ -67,7 +67,9 @@ _STEPS_OF_CHECK: Final = 5 * STEPS  # three batches, rounded weights, one setup
 _LEAST_TIMEOUT_S: Final = 5.0
 _HOPELESS: Final = 8.0  # times the step of the default, as bf16 without instructions for it takes
 _SHORT_STEP: Final = 0.01  # of the budget: a look at such steps costs little, and one may be slow by accident
-_LAUNCHES: Final = 20  # with time for so many launches like the longest so far, a search and its finals have a sense
+# With time for so many launches like the longest so far, a search and its finals have a sense. On a GPU most of such a
+# launch is the compiler, and later ones find what it made.
+_LAUNCHES: Final[Mapping[DeviceKind, int]] = {"cpu": 20, "gpu": 8}
 _NICE_S: Final = 30
 _MUCH_MORE: Final = 1.5  # times the budget that did not do: a little more would not do either
 _CHECKED: Final = 4  # finalists that are checked, at most
@@ -119,6 +121,8 @@ class Tuner:
             can_run=lambda point: space.why_not(point) is None,
             is_refused=lambda point: self.proof.is_refused(point),
             keeps_programs=space.facts.device == "gpu",
+            slow_to_start=space.slow_to_start,
+            quicker=space.quicker,
         )
         self._quick_starts = NO_QUICK_STARTS
         self._earlier_s = self.log.spent_s
@@ -218,7 +222,7 @@ class Tuner:
     def _search(self) -> None:
         if self.log.finalists:
             return
-        while self.spent_s < self._search_share * self.wanted.budget_s:
+        while self.spent_s < self._search_share * self.wanted.budget_s or self._is_default_ahead:
             if self._space.count == 1 and self.search.good:
                 return  # there is nothing to compare it with
             # Where launches are long for the budget, the search has its time all the same: short finals can still say
@@ -239,6 +243,12 @@ class Tuner:
         return any(
             point != default and not isinstance(look.samples_per_s, Absent) for look, point in self._looks.points()
         )
+
+    @property
+    def _is_default_ahead(self) -> bool:
+        """Whether no look was faster than the default: then another one is worth more than finals of slower setups."""
+        best = self.best_so_far
+        return best is not None and best[0] == self._space.default
 
     def _search_look(self, kind: LookKind, point: Point) -> None:
         look = self._look(kind, point)
@@ -299,7 +309,8 @@ class Tuner:
     def _over_budget(self, point: Point, timeout_s: float) -> str:
         """Why a launch was ended though --timeout allows more, and which budget would do."""
         took_s = max(timeout_s, self.workload.expected_s(point, self.timed_s))
-        enough_s = _NICE_S * math.ceil(max(_LAUNCHES * took_s, _MUCH_MORE * self.wanted.budget_s) / _NICE_S)
+        launches_s = _LAUNCHES[self._space.facts.device] * took_s
+        enough_s = _NICE_S * math.ceil(max(launches_s, _MUCH_MORE * self.wanted.budget_s) / _NICE_S)
         return (
             f"a launch may take {timeout_s:.3g} s of this budget, and this one takes longer; give a larger budget, as "
             f"--budget {enough_s:.0f}s"
@@ -343,6 +354,7 @@ class Tuner:
             took_s=look.took_s,
             log_speed=None if isinstance(speed, Absent) else math.log(speed),
             first_step_s=look.first_step_s,
+            never_stepped=look.outcome == "timeout" and not look.first_step_s,
         )
 
     # The finals

@@ -81,7 +81,7 @@ class Scripted:
         speed, took_s = self.speed(setup), self.took_s(setup) + first_step_s
         outcome = "ok"
         if took_s > timeout_s:
-            speed, took_s, outcome = "it ran too long", timeout_s, "timeout"
+            speed, took_s, outcome, first_step_s = "it ran too long", timeout_s, "timeout", 0.0
         elif isinstance(speed, str):
             outcome = "oom"
         self.clock.now_s += took_s

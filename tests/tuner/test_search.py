@@ -51,6 +51,38 @@ def told(search: Search, kind: LookKind, point: Point, value: float | None, took
     search.tell(Seen(kind=kind, point=point, value=value, took_s=took_s, log_speed=value))
 
 
+def test_a_start_that_took_too_long_tells_only_about_what_makes_it_long() -> None:
+    """Whatever else that setup changed may still be what is worth most."""
+    plain = SPACE.point_of({"framework": "fake", "layout": "nhwc", "precision": "bf16-mixed"})
+    assert plain is not None
+    compiled = SPACE.with_value(plain, "compile", "default")
+    again = SPACE.with_value(compiled, "threads", 2)
+    chances: dict[bool, list[float]] = {}
+    for never_stepped in (False, True):
+        search = a_search(SPACE)
+        search.slow_to_start = SPACE.slow_to_start
+        told(search, "start", SPACE.default, 4.0)
+        search.tell(Seen(kind="start", point=compiled, value=None, took_s=57.0, never_stepped=never_stepped))
+        chances[never_stepped] = list(search._failure_chance([plain, again]))  # pyright: ignore[reportPrivateUsage]
+    assert all(chance > 0.5 for chance in chances[False])
+    assert chances[True][0] < 0.1
+    assert chances[True][1] > 0.5
+
+
+def test_a_start_that_takes_too_long_is_followed_by_what_is_left_without_that() -> None:
+    search = a_search(SPACE)
+    plain = SPACE.point_of({"framework": "fake", "layout": "nhwc", "precision": "bf16-mixed"})
+    assert plain is not None
+    compiled = SPACE.with_value(plain, "compile", "default")
+    search.starts, search.quicker = [SPACE.default, compiled], SPACE.quicker
+    told(search, "start", SPACE.default, 4.0)
+    for never_stepped in (False, True):
+        search.seen[1:] = [Seen(kind="start", point=compiled, value=None, took_s=57.0, never_stepped=never_stepped)]
+        ask = search.next()
+        assert ask is not None
+        assert (ask.kind == "start" and ask.point == plain) == never_stepped
+
+
 def test_a_result_far_too_low_is_repeated_once_and_then_left_out() -> None:
     search, planted = a_search(SPACE), None
     for number in range(12):

@@ -35,3 +35,15 @@ def test_what_is_free_and_long_lists_are_left_to_the_search() -> None:
     assert [space for space in starts_of(free) if free.changed(space) not in ([], ["framework"])] == []
     long = make_space({"threads": [1, 2, 4, 8, 16]}, TWO_CORES)
     assert len({long.value(point, "threads") for point in starts_of(long)}) == 1
+
+
+def test_on_a_gpu_the_framework_that_the_rules_have_first_comes_first() -> None:
+    """Its start may be the only one that a small budget suffices for."""
+    gpu = Facts(device="gpu", cores=16, gpus=1, frameworks=("torch", "jax"), batch=256)
+    space = make_space({"batch": [256]}, gpu)
+    rules = {"torch": {"precision": "bf16-mixed", "compile": "default"}, "jax": {"precision": "bf16-mixed"}}
+    for order in (("torch", "jax"), ("jax", "torch")):
+        advised = [{"framework": framework, **rules[framework]} for framework in order]
+        first, *others = starts_of(space, advised=advised)
+        assert first == space.default
+        assert [space.framework(point) for point in others] == list(order)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -425,6 +426,45 @@ def test_eight_minutes_decide_two_batches_on_a_gpu(tmp_path: Path) -> None:
     assert not isinstance(answer.batch_free, Absent)
     assert {**best, "batch": 1024}.items() <= answer.batch_free.best.setup.items()
     assert answer.rounds >= 2
+
+
+def test_a_small_budget_on_a_gpu_is_not_spent_on_finals_of_what_is_slower(tmp_path: Path) -> None:
+    """With what launches and speeds of Inception-v3 were on an H200 (results/h200/tune-others.jsonl): its compiler
+    needs more than a fifth of this time, and JAX is not installed."""
+
+    def of_h200(setup: Mapping[str, Value]) -> float:
+        precision = setup.get("precision")
+        if precision in ("fp32", "tf32"):
+            return 583 if precision == "fp32" else 1117
+        return 1117 * (1.1 if precision == "bf16-mixed" else 1.0) * (1.6 if setup.get("layout") == "nhwc" else 1.0)
+
+    space = make_space(
+        parse_words(["batch=128"]),
+        Facts(device="gpu", cores=16, gpus=1, frameworks=("torch",), batch=128, has_batch_norm=True),
+    )
+
+    def compile_s(setup: Mapping[str, Value]) -> float:
+        return 80.0 if setup.get("compile", "auto") not in ("auto", "off") else 1.5
+
+    scripted = Scripted(space=space, speed=of_h200, noise=0.003, took_s=lambda _setup: 12.0, compile_s=compile_s)
+    answer = a_tuner(scripted, tmp_path, replace_budget(285.0)).tune()
+    assert answer.answer == "better"
+    assert answer.best.setup["layout"] == "nhwc"
+    assert answer.budget.spent_s <= 1.2 * 285
+
+
+def test_a_search_goes_on_while_nothing_is_faster_than_the_default(tmp_path: Path) -> None:
+    """Where setups follow no rule, any may still be better. Finals of slower ones tell little; they keep their time."""
+
+    def one_of_its_own(setup: Mapping[str, Value]) -> float:
+        return 80.0 + zlib.crc32(repr(sorted(setup.items())).encode()) % 20 if len(setup) > 1 else 100.0
+
+    scripted = Scripted(space=a_space(), speed=one_of_its_own, noise=0.005)
+    answer = a_tuner(scripted, tmp_path, replace_budget(120.0)).tune()
+    assert answer.answer == "nothing better"
+    assert answer.rounds >= 3
+    assert answer.budget.spent_s <= 120
+    assert max(look.began_s for look in answer.looks if look.kind in ("search", "sentinel")) >= 0.5 * 120
 
 
 @pytest.mark.parametrize("compile", ["off", "default"])
