@@ -429,7 +429,7 @@ def test_eight_minutes_decide_two_batches_on_a_gpu(tmp_path: Path) -> None:
 
 
 def test_a_small_budget_on_a_gpu_is_not_spent_on_finals_of_what_is_slower(tmp_path: Path) -> None:
-    """With what launches and speeds of Inception-v3 were on an H200 (results/h200/tune-others.jsonl): its compiler
+    """With what launches and speeds of Inception-v3 were on an H200 (results/h200/tune-undecided.jsonl): its compiler
     needs more than a fifth of this time, and JAX is not installed."""
 
     def of_h200(setup: Mapping[str, Value]) -> float:
