@@ -24,8 +24,9 @@ _BAR: Final = 12  # characters of the longest bar
 
 def show_plan(workload: Workload, wanted: Wanted, command: Sequence[str], *, as_json: bool) -> None:
     from deepstone.tuner.answer import described, words_of
+    from deepstone.tuner.shares import Shares
     from deepstone.tuner.starts import starts_of
-    from deepstone.tuner.tune import SEARCH_SHARE, timed_s_on
+    from deepstone.tuner.tune import timed_s_on
 
     space = workload.space
     plan, starts = described(space, Absent("nothing was measured")), starts_of(space, advised=workload.advised)
@@ -33,7 +34,8 @@ def show_plan(workload: Workload, wanted: Wanted, command: Sequence[str], *, as_
     each_s = sum(workload.expected_s(point, timed_s) for point in starts) / len(starts)
     # The default must run, since all others are compared with it.
     can_run = answers_of([workload.job(workload.space.default)])[0]
-    looks = 1 if space.count == 1 else max(1, round(SEARCH_SHARE[space.facts.device] * wanted.budget_s / each_s))
+    search_s = Shares(budget_s=wanted.budget_s, device=space.facts.device).search_s
+    looks = 1 if space.count == 1 else max(1, round(search_s / each_s))
     if as_json:
         shown_starts: list[Mapping[str, Value]] = [space.given(point) for point in starts]
         data: dict[str, Data] = {"command": shlex.join(command), "space": plan, "starts": shown_starts, "looks": looks}

@@ -18,7 +18,8 @@ from deepstone.results.tune import NOT_THE_SAME, Finalist, Tuned, TuneLog
 from deepstone.setups.axes import AUTO, Value
 from deepstone.store.store import Store
 from deepstone.tuner.answer import words_of
-from deepstone.tuner.looks import is_cut_off
+from deepstone.tuner.finals import FEWEST_ROUNDS, Contest
+from deepstone.tuner.looks import Looks, is_cut_off
 
 _TOLD: Final = 3  # refused setups that are named
 _UNEVEN: Final = 1.3  # times the others: what one round of the finals, or the whole search, may differ unsaid
@@ -186,3 +187,21 @@ def doubts_of_runs(store: Store, runs: Sequence[str]) -> list[str]:
             for doubt in store.get(run).doubts:
                 found.setdefault(doubt.code, []).append(doubt.detail)
     return [f"{code} ({len(details)} of {len(runs)} runs): {details[-1]}" for code, details in found.items()]
+
+
+def too_short(looks: Looks, contest: Contest) -> list[str]:
+    """Why an answer says little: the time was over too soon."""
+    others = [look for look, point in looks.points() if point != looks.space.default]
+    reasons = [look.samples_per_s.reason for look in others if isinstance(look.samples_per_s, Absent)]
+    more = "give a larger --budget"
+    if not others and looks.space.count > 1:
+        return [f"only the default was looked at in this time; {more}"]
+    if others and len(reasons) == len(others):
+        return [f"none of the other setups that were looked at has a speed, so nothing is decided: {reasons[0]}"]
+    rounds = len(looks.rounds(contest))
+    if others and rounds < min(2, contest.rounds):
+        return [f"the finals were not finished in this time, so nothing is decided; {more}"]
+    if rounds < min(FEWEST_ROUNDS, contest.rounds):
+        how = "their intervals come from how far all launches of the same setup are apart"
+        return [f"{rounds} of {contest.rounds} rounds of the finals were measured in this time; {how}; {more}"]
+    return []

@@ -3,17 +3,16 @@
     budget   ├──────── search: a half ────────┤─ same: a tenth ─┤─ finals: a quarter ─┤─ explanation: the rest ─┤
     log      written after every look; a call that was killed goes on with it
 
-On a GPU, where a start takes longer than the steps, the proof has a fifth. What a part does not need, the next one has.
-No launch may take longer than what is left, so the end comes when it was asked for, with what is known by then. A
-winner that rounds, and whose check ran out of time, is checked once more before the explanation. If it is still not
-proven, it is not the best setup.
+What a part does not need, the next one has (tuner/shares.py). No launch may take longer than what is left, so the end
+comes when it was asked for, with what is known by then. A winner that rounds, and whose check ran out of time, is
+checked once more before the explanation. If it is still not proven, it is not the best setup.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -21,7 +20,6 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from deepstone.absent import Absent
-from deepstone.checks.first_steps import STEPS
 from deepstone.checks.same_training import same_training
 from deepstone.durable import signals_blocked
 from deepstone.errors import StoreError, UsageError
@@ -42,36 +40,22 @@ from deepstone.tuner.doubts import (
     finalists_that_compile,
     other_machine_state,
     refused_launches,
+    too_short,
     uneven_rounds,
     with_doubt_of_limits,
 )
 from deepstone.tuner.explain import Explainer
-from deepstone.tuner.finals import FEWEST_ROUNDS, Contest, Judged, judge, plan_finals
+from deepstone.tuner.finals import Contest, Judged, judge, plan_finals
 from deepstone.tuner.looks import Looks
 from deepstone.tuner.proof import Proof, SameCheck, StageProgress
 from deepstone.tuner.quick_starts import NO_QUICK_STARTS, quick_starts
 from deepstone.tuner.search import Search, Seen
+from deepstone.tuner.shares import LEAST_TIMEOUT_S, Shares
 from deepstone.tuner.space import Point, Space
 from deepstone.tuner.starts import best_in_store, starts_of
 from deepstone.tuner.wanted import Wanted
 from deepstone.tuner.workload import Looked, Workload, other_training
 
-SEARCH_SHARE: Final[Mapping[DeviceKind, float]] = {"cpu": 0.5, "gpu": 0.45}
-SAME_SHARE: Final[Mapping[DeviceKind, float]] = {"cpu": 0.1, "gpu": 0.2}
-FINALS_SHARE: Final = 0.25
-_OVER: Final = 1.1  # a launch that is under way may end so much later than asked for
-_LONGEST_LOOK: Final = 0.2  # of the budget; the first look at the default may take more
-_LONGEST_CHECK: Final = 0.3  # of the budget, before the finals
-_LONG_STEPS: Final = 0.2  # of the budget, where the check takes longer for its steps than its share
-_STEPS_OF_CHECK: Final = 5 * STEPS  # three batches, rounded weights, one setup
-_LEAST_TIMEOUT_S: Final = 5.0
-_HOPELESS: Final = 8.0  # times the step of the default, as bf16 without instructions for it takes
-_SHORT_STEP: Final = 0.01  # of the budget: a look at such steps costs little, and one may be slow by accident
-# With time for so many launches like the longest so far, a search and its finals have a sense. On a GPU most of such a
-# launch is the compiler, and later ones find what it made.
-_LAUNCHES: Final[Mapping[DeviceKind, int]] = {"cpu": 20, "gpu": 8}
-_NICE_S: Final = 30
-_MUCH_MORE: Final = 1.5  # times the budget that did not do: a little more would not do either
 _CHECKED: Final = 4  # finalists that are checked, at most
 _STEPS_OF_LAYERS: Final = 30  # plain ones and timestamped ones
 _LAYERS_S: Final = 5.0
@@ -198,37 +182,26 @@ class Tuner:
         return Looks(space=self._space, wanted=self.wanted, all=self.log.looks)
 
     @property
-    def _search_share(self) -> float:
-        return SEARCH_SHARE[self._space.facts.device]
-
-    @property
-    def _same_share(self) -> float:
-        return SAME_SHARE[self._space.facts.device]
-
-    @property
-    def _explain_share(self) -> float:
-        return 1 - self._search_share - self._same_share - FINALS_SHARE
+    def _shares(self) -> Shares:
+        return Shares(budget_s=self.wanted.budget_s, device=self._space.facts.device)
 
     @property
     def _check_s(self) -> float:
-        """For the check of sameness: its share of the budget, or more where starts are slow or steps are long."""
-        budget_s = self.wanted.budget_s
-        least_s = min(self.search.least_check_s(), _LONGEST_CHECK * budget_s)
-        all_steps_s = min(_STEPS_OF_CHECK * self._step_s(self._space.default), _LONG_STEPS * budget_s)
-        return max(self._same_share * budget_s, least_s, all_steps_s)
+        default_step_s = self._step_s(self._space.default)
+        return self._shares.check_s(launches_s=self.search.least_check_s(), default_step_s=default_step_s)
 
     # The search
 
     def _search(self) -> None:
         if self.log.finalists:
             return
-        while self.spent_s < self._search_share * self.wanted.budget_s or self._is_default_ahead:
+        while self.spent_s < self._shares.search_s or self._is_default_ahead:
             if self._space.count == 1 and self.search.good:
                 return  # there is nothing to compare it with
             # Where launches are long for the budget, the search has its time all the same: short finals can still say
             # that nothing is decided, and no looks can say nothing at all.
-            share = FINALS_SHARE * (1 if self.search.is_starting else self.search.winners)
-            least_s = min(self.search.least_finals_s(), share * self.wanted.budget_s)
+            shares = 1 if self.search.is_starting else self.search.winners
+            least_s = min(self.search.least_finals_s(), shares * self._shares.finals_s)
             ask = self.search.next(self.left_s - least_s - self._check_s)
             if ask is None and not self._has_rivals:
                 ask = self.search.next(self.left_s)  # a look without finals tells more than none
@@ -256,10 +229,8 @@ class Tuner:
         self.progress.looked(look, self)
 
     def _timeout_s(self) -> float:
-        """So that one launch cannot use up the time of the others."""
-        share = _LONGEST_LOOK if self.search.seen else self._search_share
-        left_s = _OVER * self.wanted.budget_s - self.spent_s
-        return max(_LEAST_TIMEOUT_S, min(self.wanted.timeout_s, share * self.wanted.budget_s, left_s))
+        longest_s = self._shares.longest_look_s(is_first=not self.search.seen)
+        return max(LEAST_TIMEOUT_S, min(self.wanted.timeout_s, longest_s, self._shares.end_s - self.spent_s))
 
     def _look(self, kind: LookKind, point: Point, round: int | None = None) -> Look:
         space = self._space
@@ -293,13 +264,12 @@ class Tuner:
         return look
 
     def _slowest_step_s(self, point: Point) -> float:
-        """How long a step may take in a search for speed; what takes longer is not worth the time of a look."""
         default = self._space.default
         step_s = self._step_s(default)
         if not step_s or self.wanted.objective.name != "throughput":
             return math.inf
         batch, asked = (int(self._space.request(each)["batch"]) for each in (point, default))
-        return max(_HOPELESS * step_s * batch / asked, _SHORT_STEP * self.wanted.budget_s)
+        return self._shares.slowest_step_s(step_s * batch / asked)
 
     def _step_s(self, point: Point) -> float:
         """As the first look at it says; 0 if there was none."""
@@ -309,11 +279,9 @@ class Tuner:
     def _over_budget(self, point: Point, timeout_s: float) -> str:
         """Why a launch was ended though --timeout allows more, and which budget would do."""
         took_s = max(timeout_s, self.workload.expected_s(point, self.timed_s))
-        launches_s = _LAUNCHES[self._space.facts.device] * took_s
-        enough_s = _NICE_S * math.ceil(max(launches_s, _MUCH_MORE * self.wanted.budget_s) / _NICE_S)
         return (
             f"a launch may take {timeout_s:.3g} s of this budget, and this one takes longer; give a larger budget, as "
-            f"--budget {enough_s:.0f}s"
+            f"--budget {self._shares.enough_s(took_s):.0f}s"
         )
 
     def _as_look(
@@ -373,7 +341,7 @@ class Tuner:
             for point in order:
                 while not self._looks.is_settled(point, number):
                     takes_s = self.search.cost_s(point) + (self.search.compile_s(point) if number == 1 else 0.0)
-                    if self.spent_s + 0.5 * takes_s > _OVER * self.wanted.budget_s:
+                    if self.spent_s + 0.5 * takes_s > self._shares.end_s:
                         return contest
                     look = self._look("final", point, number)
                     self.progress.looked(look, self)
@@ -390,12 +358,11 @@ class Tuner:
             return Contest(points=points, order=tuple(tuple(points[n] for n in each) for each in self.log.order))
         self._look_around_the_best()
         finalists = self._proven_or_open()
-        time_s = min(self.left_s, max(FINALS_SHARE * self.wanted.budget_s, self.left_s - 0.15 * self.wanted.budget_s))
         return plan_finals(
             space.default,
             finalists,
             noise=self.search.noise,
-            time_s=time_s,
+            time_s=self._shares.all_finals_s(self.left_s),
             cost_s=self.search.cost_s,
             compile_s=self.search.compile_s,
             seed=len(self.log.looks),
@@ -424,7 +391,7 @@ class Tuner:
             return
         self.search.fit()
         enough_s = self.search.least_finals_s() + self._check_s
-        time_s = min(self._explain_share * self.wanted.budget_s, self.left_s - enough_s)
+        time_s = min(self._shares.explain_s, self.left_s - enough_s)
         for point in self.search.best(1):
             there = self._space.at_asked_batch(point)
             self._look_without_a_change(there if self.proof.can_run(there) else point, time_s)
@@ -458,7 +425,7 @@ class Tuner:
         """Those that are not shown to be other training. One at another batch is checked at the one asked for."""
         if new := self.proof.unchecked(candidates):
             # What the search left of its time is for this check too.
-            left_s = (self._search_share + self._same_share) * self.wanted.budget_s - self.spent_s
+            left_s = self._shares.search_s + self._shares.same_s - self.spent_s
             self._check(new, max(self._check_s, left_s))
         return [point for point in candidates if not self.proof.is_refused(point)]
 
@@ -477,7 +444,7 @@ class Tuner:
             if point is None:
                 return
             tried.add(point)
-            self._check([point], max(_LEAST_TIMEOUT_S, _OVER * self.wanted.budget_s - self.spent_s))
+            self._check([point], max(LEAST_TIMEOUT_S, self._shares.end_s - self.spent_s))
 
     def _judged(self, contest: Contest, *, any_batch: bool = False, all_checked: bool = True) -> Judged:
         """The finals as they stand: at the batch that was asked for, or at any. `all_checked`: what is not proven by
@@ -588,7 +555,7 @@ class Tuner:
         about_runs = doubts_of_runs(self.store, [run for final in answer.finals for run in final.runs])
         compiled = finalists_that_compile(answer, self.store) if self._quick_starts.keeps_programs else []
         about_search = [
-            *self._too_short(contest),
+            *too_short(self._looks, contest),
             *beaten_without(answer),
             *uneven_rounds(answer),
             *failed_finalists(answer),
@@ -598,23 +565,6 @@ class Tuner:
             *refused_launches(self.log),
         ]
         return with_doubt_of_limits(replace(answer, doubts=[*about_search, *about_runs]))
-
-    def _too_short(self, contest: Contest) -> list[str]:
-        """Why an answer says little: the time was over too soon."""
-        others = [look for look, point in self._looks.points() if point != self._space.default]
-        reasons = [look.samples_per_s.reason for look in others if isinstance(look.samples_per_s, Absent)]
-        more = "give a larger --budget"
-        if not others and self._space.count > 1:
-            return [f"only the default was looked at in this time; {more}"]
-        if others and len(reasons) == len(others):
-            return [f"none of the other setups that were looked at has a speed, so nothing is decided: {reasons[0]}"]
-        rounds = len(self._looks.rounds(contest))
-        if others and rounds < min(2, contest.rounds):
-            return [f"the finals were not finished in this time, so nothing is decided; {more}"]
-        if rounds < min(FEWEST_ROUNDS, contest.rounds):
-            how = "their intervals come from how far all launches of the same setup are apart"
-            return [f"{rounds} of {contest.rounds} rounds of the finals were measured in this time; {how}; {more}"]
-        return []
 
     def _bound(self, best: Point) -> Bound | Absent:
         latest = self._latest(best)

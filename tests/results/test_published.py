@@ -68,6 +68,25 @@ def test_readme_table_tells_what_the_records_say() -> None:
         assert (f"| {rate:,.0f} |" if rate >= 1000 else f"| {rate:.1f} |") in table, record["id"]
 
 
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("h200/tune-*.jsonl")), ids=lambda path: path.stem)
+def test_searches_on_a_gpu_are_proven_and_told_as_they_are(path: Path) -> None:
+    """Every answer that a README quotes: its winner is proven, and the numbers are those of its finals alone."""
+    results = [json.loads(line) for line in path.read_text().splitlines()]
+    runs = {each["id"]: each for each in results if "samples" in each}
+    for answer in (each for each in results if each.get("kind") == "tune" and each["same"].get("ok")):
+        assert answer["answer"] == "better"
+        told = (RESULTS / "h200" / "README.md").read_text()
+        winners = [answer["best"], *([answer["batch_free"]["best"]] if "best" in answer["batch_free"] else [])]
+        for winner in winners:
+            rates = [runs[name]["summary"]["samples_per_s"]["median"] for name in winner["runs"]]
+            assert len(rates) == answer["rounds"] == 3
+            assert min(rates) <= winner["samples_per_s"]["median"] <= max(rates)
+            assert {look["kind"] for look in answer["looks"] if look["run"] in winner["runs"]} == {"final"}
+            assert f"{winner['samples_per_s']['median']:,.0f}" in told
+        if "best" in answer["batch_free"]:
+            assert answer["batch_free"]["best"]["samples_per_s"]["low"] > 7950  # what others reached
+
+
 def test_a_phase_whose_interval_reaches_below_nothing_is_not_resolved() -> None:
     """Phases of a step that is one program are differences; an update takes next to nothing."""
     record = next(record for record in JAX if record["phases"]["update_s"]["low"] < 0)
