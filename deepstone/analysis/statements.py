@@ -16,6 +16,7 @@ from deepstone.analysis.one_factor import stars
 from deepstone.analysis.say_frameworks import Sameness, say_frameworks, say_years
 from deepstone.analysis.say_limitations import say_limitations
 from deepstone.analysis.say_resources import say_ceilings, say_energy, say_layers
+from deepstone.analysis.say_searches import say_searches
 from deepstone.analysis.say_setups import say_other_training, say_settings, say_speed
 from deepstone.results.claim import Statement
 from deepstone.results.findings import Finding
@@ -49,6 +50,7 @@ def statements(
         *say_other_training(found, machines),
         *say_frameworks(found, machines, same),
         *say_years(found, machines, same),
+        *say_searches(findings, several_machines=len(machines) > 1),
         *say_layers(findings),
         *say_ceilings(found, findings),
         *say_energy(found),
