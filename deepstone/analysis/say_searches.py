@@ -1,7 +1,7 @@
 """Sentences about setups in another framework than the default's, which a search found and proved.
 
-Nothing else says that both frameworks compute the same. Within one framework, the finals of a search are rounds like any
-other, and say_setups tells them.
+Nothing else says that both frameworks compute the same. Within one framework, the finals of a search are rounds like
+any other, and say_setups tells them.
 """
 
 from __future__ import annotations

@@ -182,9 +182,10 @@ class Search:
         worth = self.model.predict(points).mean + self._penalty(points)
         return [points[place] for place in np.argsort(-worth, kind="stable")[:count]]
 
-    def simplified(self, point: Point, revert: Callable[[Point], Iterable[Point]]) -> Point:
+    def simplified(self, point: Point, revert: Callable[[Point], Iterable[Point]], *, boldly: bool = False) -> Point:
         """The point without changes of which the looks show that they do not help, one by one and together. A change
-        stays if nobody looked at the like without it. `revert`: the points with one change fewer."""
+        stays if nobody looked at the like without it. `revert`: the points with one change fewer. `boldly`: without
+        those too that the looks leave open; on a noisy machine that may be a large loss."""
         simple, margin = point, math.log1p(LEAST_DIFFERENCE)
         known = _KNOWN * max(self.noise, margin)
         while True:
@@ -193,24 +194,22 @@ class Search:
             if simplest is None:
                 return simple
             (loss, sd), (in_all, in_all_sd) = losses[simplest], self.model.contrast(point, simplest)
-            # Where the looks leave it open, what is likely decides: on a noisy machine one deviation is a large loss.
-            if loss > margin / 2 + min(sd, margin) or in_all > margin + min(in_all_sd, margin):
-                return simple
-            if max(sd, in_all_sd) > known:
+            open_, open_in_all = (sd, in_all_sd) if boldly else (min(sd, margin), min(in_all_sd, margin))
+            if max(sd, in_all_sd) > known or loss > margin / 2 + open_ or in_all > margin + open_in_all:
                 return simple
             simple = simplest
 
     def finalists(
         self, count: int, revert: Callable[[Point], Iterable[Point]], is_refused: Callable[[Point], bool]
     ) -> list[Point]:
-        """The best point in its simplest form, then as it is, then others that may be as good; without those that are
-        refused."""
+        """The best point in a simpler form, in its simplest, then as it is, then others that may be as good; without
+        those that are refused."""
         if not self.good:
             return []
         self.fit()
         best = [point for point in self.best(len(self.seen)) if not is_refused(point)][:count]
         failed = {seen.point for seen in self.seen if seen.value is None}
-        simple = [self.simplified(point, revert) for point in best[:1]]
+        simple = [self.simplified(point, revert, boldly=boldly) for point in best[:1] for boldly in (False, True)]
         usable = [
             point
             for point in simple

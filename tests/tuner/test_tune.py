@@ -63,7 +63,7 @@ def test_a_single_change_has_the_whole_gain(tmp_path: Path) -> None:
     def one_change(setup: Mapping[str, Value]) -> float:
         return 130.0 if setup.get("layout") == "nhwc" else 100.0
 
-    scripted = Scripted(space=a_space(), speed=one_change, noise=0.03)
+    scripted = Scripted(space=a_space(), speed=one_change, noise=0.02)
     answer = a_tuner(scripted, tmp_path, THROUGHPUT).tune()
     assert answer.best.setup == {"framework": "fake", "layout": "nhwc"}
     (why,) = answer.why
