@@ -69,6 +69,7 @@ _SIGNIFICAND_BITS: Final = {
 _FULL_BITS: Final = 23
 _CHANGE_APART: Final = {"full": 1.5, "mixed": 1.5, "low": 2.5}
 _HAS_LEARNT, _HAS_NOT = 0.5, 0.9  # remaining share of the first loss
+_HARDLY_HAS: Final = 0.98  # of a side with narrower products, which may learn noise far more slowly
 # Of the arrays that one process changes, the share that the other may leave alone: an update may be lost in rounding.
 _MOST_UNMOVED: Final = 0.1
 SAME_START: Final = 0.005  # of the first loss; bf16-mixed changes it by 0.3 %
@@ -318,7 +319,7 @@ def disagreement(
     return (
         _changes_apart(a, b, _CHANGE_APART[kind], names)
         or _left_alone(a, b, names)
-        or _trajectories_apart(of_a, of_b, names)
+        or _trajectories_apart(of_a, of_b, precisions, names)
     )
 
 
@@ -342,12 +343,17 @@ def _kind(precision: str) -> str:
 def _apart(a: Mapping[int, float], b: Mapping[int, float], steps: int, precisions: tuple[str, str]) -> float:
     """How far apart two losses are. After the first step, the side with narrower products may be anywhere on the way of
     the other one; whether it moves at all, its parameters tell."""
-    bits = [_SIGNIFICAND_BITS.get(precision, _FULL_BITS) for precision in precisions]
+    bits = _bits(precisions)
     if steps == 1 or bits[0] == bits[1] or 1 not in a or 1 not in b:
         return abs(a[steps] - b[steps])
     wide, narrow = (a, b) if bits[0] > bits[1] else (b, a)
     low, high = sorted((wide[1], wide[steps]))
     return max(low - narrow[steps], narrow[steps] - high, 0.0)
+
+
+def _bits(precisions: tuple[str, str]) -> tuple[int, int]:
+    a, b = (_SIGNIFICAND_BITS.get(precision, _FULL_BITS) for precision in precisions)
+    return a, b
 
 
 def _changes_apart(a: Training, b: Training, most: float, names: tuple[str, str]) -> str:
@@ -371,16 +377,19 @@ def _left_alone(a: Training, b: Training, names: tuple[str, str]) -> str:
     return f"of {a.arrays} arrays, the early steps changed {a.moved} in {names[0]} and {b.moved} in {names[1]}"
 
 
-def _trajectories_apart(a: Mapping[int, float], b: Mapping[int, float], names: tuple[str, str]) -> str:
+def _trajectories_apart(
+    a: Mapping[int, float], b: Mapping[int, float], precisions: tuple[str, str], names: tuple[str, str]
+) -> str:
     """Detect that one side learnt and the other did not in as many steps. Finer checks fail: losses oscillate."""
     common = min(max(a), max(b))
     if common < _STEPS_FOR_A_LOSS_TO_MOVE:
         return ""
-    for one, other, (learnt, did_not) in ((a, b, names), (b, a, names[::-1])):
+    bits = _bits(precisions)
+    for one, other, (learnt, did_not), (of_one, of_other) in ((a, b, names, bits), (b, a, names[::-1], bits[::-1])):
         # The other side's losses are of other steps: use its next one, in its favour.
         reached = min(steps for steps in other if steps >= common)
         best, worse = _remaining_loss(one, common), _remaining_loss(other, reached)
-        if best < _HAS_LEARNT and worse > _HAS_NOT:
+        if best < _HAS_LEARNT and worse > (_HARDLY_HAS if of_other < of_one else _HAS_NOT):
             return (
                 f"{common} steps leave {percent(best)} of the first loss in {learnt}, and {reached} steps leave "
                 f"{percent(worse)} in {did_not}"

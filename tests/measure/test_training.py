@@ -235,6 +235,15 @@ class TestTwoProcesses:
         assert not disagreement(narrow, wide, precisions[::-1])
         assert disagreement(wide, narrow, precisions[:1] * 2), "in one precision that is other training"
 
+    @pytest.mark.parametrize(("left", "is_learning"), [(0.93, True), (0.995, False)])
+    def test_narrow_products_learn_at_all(self, left: float, is_learning: bool):
+        wide = Training(losses=[(1, 7.13), (3, 6.68), (43, 3.42)])
+        narrow = Training(losses=[(1, 7.13), (3, 7.05), (45, 7.13 * left)])
+        assert bool(disagreement(wide, narrow, ("fp32", "bf16-mixed"))) != is_learning
+        assert bool(disagreement(narrow, wide, ("bf16-mixed", "fp32"))) != is_learning
+        alike = Training(losses=[(1, 7.13), (3, 6.68), (45, 7.13 * left)])
+        assert disagreement(wide, alike, FULL)
+
     def test_narrow_products_learn_no_faster_and_nothing_else(self):
         wide, slower = Training(losses=[(1, 7.6), (3, 5.3)]), Training(losses=[(1, 7.6), (3, 5.9)])
         assert not disagreement(wide, slower, ("fp32", "tf32"))
