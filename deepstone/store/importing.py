@@ -7,8 +7,9 @@ read and checked before anything is written.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -18,7 +19,8 @@ from msgspec.structs import replace
 from deepstone.errors import RefusedInputError, StoreError, UsageError, reason
 from deepstone.results import codec
 from deepstone.results.findings import KINDS, Finding
-from deepstone.results.identity import attempt_of, canonical_sha256, run_id
+from deepstone.results.identity import JOB_PART, attempt_of, canonical_sha256, run_id
+from deepstone.results.parts import Json
 from deepstone.results.plain import is_list, is_object, parse_json, shown
 from deepstone.results.record import Record
 from deepstone.results.tune import Tuned
@@ -49,6 +51,7 @@ _PRINTED_KEYS: Final[Mapping[frozenset[str], str]] = {
     frozenset({"starts", "looks"}): "deepstone tune --dry-run --json",
     frozenset({"requested", "started_at", "outcome"}): "deepstone results list --json",
 }
+_NAME: Final = re.compile(rf"[0-9a-f]{{{JOB_PART}}}-[1-9][0-9]*")  # of a run or a finding
 _OF_RESULTS: Final = ("identity", "samples", "task", "record", "finding")  # a run or a finding has one of them
 
 
@@ -87,9 +90,26 @@ class _Print(Struct, frozen=True, kw_only=True):
 
 
 def nameless(result: Record | Finding) -> Record | Finding:
-    """Without what import may change: its number, and where that number comes from."""
+    """Without what import may change: its number, where that number comes from, and the numbers of the runs that a
+    finding names."""
     task = result.task if isinstance(result, Finding) else result.job
+    if isinstance(result, Finding):
+        result = _with_names(result, lambda name: run_id(name.partition("-")[0], 1) if _NAME.fullmatch(name) else name)
     return replace(result, id=run_id(str(task), 1), origin=None)
+
+
+def _with_names(finding: Finding, renamed: Callable[[str], str]) -> Finding:
+    """The finding with other names for the runs and findings that it rests on."""
+
+    def walk(value: Json) -> Json:
+        if isinstance(value, str):
+            return renamed(value)
+        if isinstance(value, list):
+            return [walk(each) for each in value]
+        return {key: walk(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+    content = None if finding.content is None else walk(finding.content.to_json())
+    return codec.as_finding({**finding.to_json(), **content}) if isinstance(content, dict) else finding
 
 
 def import_records(store: Store, path: Path) -> Imported:
@@ -180,18 +200,47 @@ def _check_numbers(path: Path, entry: Entry) -> None:
 
 
 def _write_all(store: Store, path: Path, file: BinaryIO, checked: frozenset[str]) -> Imported:
-    """Read the file a second time and write exactly what was checked."""
+    """Read the file a second time and write exactly what was checked. Where a run gets another number, the findings
+    that name it follow. The answers of searches are written last, because they also name findings."""
     added = skipped = renumbered = 0
+    renamed: dict[str, str] = {}
+    searches: list[tuple[Entry, Mapping[str, str]]] = []
+
+    def write(entry: Entry, names: Mapping[str, str]) -> None:
+        nonlocal added, skipped, renumbered
+        if isinstance(entry.result, Finding):
+            entry = Entry(place=entry.place, result=_with_names(entry.result, lambda name: names.get(name, name)))
+        id = _insert(store, path, entry, added)
+        added, skipped = added + (id is not None), skipped + (id is None)
+        renumbered += id not in (None, entry.id)
+        now = id or _id_of_copy(store, entry)
+        renamed.pop(entry.id, None)
+        if now != entry.id:
+            renamed[entry.id] = now
+
     try:
         for entry in entries(path, file):
             if entry.sha256 not in checked:
                 raise refused(path, entry.place, "is not what was checked")
-            id = _insert(store, path, entry, added)
-            added, skipped = added + (id is not None), skipped + (id is None)
-            renumbered += id not in (None, entry.id)
+            if isinstance(entry.result, Finding) and isinstance(entry.result.content, Tuned):
+                searches.append((entry, dict(renamed)))
+            else:
+                write(entry, renamed)
     except RefusedInputError as error:
         raise RefusedInputError(f"{path}: changed during the import; {added} runs were added before") from error
+    for entry, names in searches:
+        write(entry, {**renamed, **names})
     return Imported(added=added, skipped=skipped, renumbered=renumbered)
+
+
+def _id_of_copy(store: Store, entry: Entry) -> str:
+    """The name under which the store has it."""
+    mine, is_finding = codec.sha256(nameless(entry.result)), isinstance(entry.result, Finding)
+    for id in store.findings.of_task(entry.job) if is_finding else store.attempts(entry.job):
+        with suppress(StoreError, UsageError):  # damaged, or deleted meanwhile
+            if codec.sha256(nameless(store.findings.get(id) if is_finding else store.get(id))) == mine:
+                return id
+    return entry.id
 
 
 def _insert(store: Store, path: Path, entry: Entry, added: int) -> str | None:

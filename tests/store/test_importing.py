@@ -14,12 +14,15 @@ from typing import Any
 import pytest
 from factory import make_record, sealed, typed_draft
 
+from deepstone.absent import Absent
 from deepstone.errors import RefusedInputError, StoreError
 from deepstone.results.identity import canonical_json, run_id
+from deepstone.results.tune import Tuned
 from deepstone.store.export.jsonl import export_jsonl
 from deepstone.store.importing import Imported, import_records
 from deepstone.store.store import Store
 
+H200 = Path(__file__).resolve().parents[2] / "results" / "h200"
 RECORDS = [make_record(batch=batch) for batch in (1, 2, 3)]
 
 
@@ -127,6 +130,24 @@ class TestEqualMachines:
         found = import_records(home, back)
         assert (found.added, found.skipped) == (4, 2)
         assert len(home.list().rows) == 6
+
+    @pytest.mark.parametrize("times", [1, 2])
+    def test_a_search_keeps_naming_its_own_runs(self, store: Store, times: int):
+        """Two searches of one machine type in two files; both number their runs from 1, and name their layers too."""
+        for _ in range(times):
+            found = [import_records(store, H200 / f"tune-resnet50-{name}.jsonl") for name in ("free-batch", "batch256")]
+        assert (found[1].added == 0) == (times == 2)
+        searches = store.findings.list("tune")
+        assert len(searches) == 2
+        for finding in searches:
+            assert isinstance(finding.content, Tuned)
+            for look in finding.content.looks:
+                summary = store.get(str(look.run)).summary
+                assert not isinstance(summary, Absent)
+                assert summary.samples_per_s.median == look.samples_per_s
+            bound = finding.content.bound
+            assert not isinstance(bound, Absent)
+            assert bound.layers is None or store.findings.has(bound.layers)
 
     def test_a_redacted_copy_under_another_number_is_refused(self, store: Store, tmp_path: Path):
         away = Store.open(tmp_path / "away")
