@@ -17,6 +17,8 @@ from deepstone.units import digits
 _NAMES: Final = {"onednn": "oneDNN", "cudnn": "cuDNN", "xla": "XLA", "native": "native kernels", "mkl": "MKL"}
 _VERBS: Final = {"train": "trains", "forward": "runs forward", "gradient": "computes gradients"}
 _NOUNS: Final = {"train": ("training", ""), "forward": ("running", " forward"), "gradient": ("gradients of", "")}
+_ABSURD: Final = 100.0  # times its low end
+_FEWEST_ROUNDS: Final = 3
 _NOT_SETTINGS: Final = frozenset({"framework", "device", "batch", "phase", "seed", "input"})
 
 
@@ -61,7 +63,9 @@ def rate(case: Case) -> str:
 
 
 def span(value: Quantity, shown: Callable[[float], str] = digits) -> str:
-    """41 – 43.6, or why there is no interval."""
+    """41 – 43.6, or why there is no interval. One over many powers of ten tells nothing."""
+    if value.has_interval and 0 < _ABSURD * value.low < value.high:
+        return "too few rounds for an interval" if value.n < _FEWEST_ROUNDS else "too uneven for an interval"
     return value.span_in_words(shown)
 
 

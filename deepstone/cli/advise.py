@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from deepstone.cli.declare import examples
-from deepstone.cli.jobs import image_size
+from deepstone.cli.jobs import image_size, image_words
 from deepstone.cli.options import Axes, Image, Json, Model, StorePath
 from deepstone.cli.output import Data, print_json, print_lines
 from deepstone.cli.stores import store_folder
@@ -48,7 +48,8 @@ def advise(model: Model, axes: Axes = None, image: Image = None, store: StorePat
     if json:
         print_json(_as_json(found))
     else:
-        _show(found, model, [word for word in axes or [] if word], may_convolve=glance.may_convolve)
+        words = [word for word in axes or [] if word]
+        _show(found, model, words, image_words(image), may_convolve=glance.may_convolve)
 
 
 def _as_json(found: Advised) -> Mapping[str, Data]:
@@ -75,7 +76,7 @@ def _as_json(found: Advised) -> Mapping[str, Data]:
     }
 
 
-def _show(found: Advised, model: str, words: Sequence[str], *, may_convolve: bool) -> None:
+def _show(found: Advised, model: str, words: Sequence[str], options: Sequence[str], *, may_convolve: bool) -> None:
     from deepstone.tuner.advisor import NO_GPU
 
     facts = found.facts
@@ -86,12 +87,12 @@ def _show(found: Advised, model: str, words: Sequence[str], *, may_convolve: boo
         what = "what you gave" if found.asked else "the default"
         varied = "layout=nchw,nhwc" if may_convolve else "compile=off,default"
         kept = [word for word in words if word.partition("=")[0] != varied.partition("=")[0]]
-        measure = shlex.join(["deepstone", "run", model, *kept, varied])
+        measure = shlex.join(["deepstone", "run", model, *kept, varied, *options])
         print_lines([f"Nothing is known to be faster than {what} here. To measure: {measure}", ""])
     if found.notes:
         print_lines([f"note: {note}" for note in found.notes], hang=6)
     if found.advice and NO_GPU not in found.notes:
-        command = ["deepstone", "compare", model, *words, "--", *found.advice[0].words.split()]
+        command = ["deepstone", "compare", model, *words, *options, "--", *found.advice[0].words.split()]
         print_lines([f"try it: {shlex.join(command)}"], hang=4)
 
 

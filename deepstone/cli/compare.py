@@ -18,6 +18,7 @@ from deepstone.cli.options import Axes, Image, MeasuringOptions, Model, OutputOp
 from deepstone.cli.output import note, print_json, print_lines
 from deepstone.cli.plans import Planned, expected_s, print_setups
 from deepstone.cli.progress import progress_bar
+from deepstone.cli.stopped import Stopped
 from deepstone.cli.stores import store_folder
 from deepstone.errors import InternalError, UsageError
 from deepstone.setups.request import changed, expand_files
@@ -274,14 +275,20 @@ def _measured(jobs: Sequence[Job], effort: Effort, pairs: int | None, store_path
         if wrong:
             return _refused(len(jobs), wrong, checks)
         bar.say(_expected(jobs, effort, pairs))
-        comparison = compare_jobs(
-            jobs,
-            effort,
-            groups=pairs,
-            on_progress=bar.advance,
-            on_group=_left_teller(bar.say, pairs, "pair" if len(jobs) == 2 else "group"),
-            checks=checks,
-        )
+        kept: list[Record] = []
+        try:
+            comparison = compare_jobs(
+                jobs,
+                effort,
+                groups=pairs,
+                on_progress=bar.advance,
+                on_group=_left_teller(bar.say, pairs, "pair" if len(jobs) == 2 else "group"),
+                checks=checks,
+                on_cut_off=lambda drafts: kept.extend(map(store.add, drafts)),
+            )
+        except Stopped as stopped:
+            stopped.kept = "what was measured is stored, without a verdict" if kept else "nothing was measured yet"
+            raise
     sides = [_stored(store, draft) for draft in comparison.sides]
     reason = Absent(
         f"no verdict: {comparison.refusal}" if comparison.refusal else "a side failed, so there is nothing to compare"

@@ -164,7 +164,7 @@ def tune(
     answer = _content(finding)
     if isinstance(answer.best.samples_per_s, Absent) and not answer.has_speeds:
         raise DeepstoneError(f"no setup could be measured; the default: {answer.best.samples_per_s.reason}")
-    files = _write_best(best, answer, model, command)
+    files = _write_best(best, answer, [model, *image_words(image)], command)
     if out.json:
         print_json({**finding.to_json(), "doubts": answer.doubts})  # JSON leaves out an empty list
     else:
@@ -369,8 +369,9 @@ def _content(finding: Finding) -> Tuned:
     return finding.content
 
 
-def _write_best(path: Path, answer: Tuned, model: str, command: Sequence[str]) -> list[str]:
-    """Write the best setup as `@FILE` reads it; return what was written. The default needs no file."""
+def _write_best(path: Path, answer: Tuned, model: Sequence[str], command: Sequence[str]) -> list[str]:
+    """Write the best setup as `@FILE` reads it; return what was written. The default needs no file. `model`: with the
+    size of its images, where the user gave it."""
     if not answer.is_better:
         if path.exists():
             note(f"{path} is of an earlier search and stays as it is: nothing better was shown here")
@@ -380,7 +381,7 @@ def _write_best(path: Path, answer: Tuned, model: str, command: Sequence[str]) -
         _WRITTEN,
         f"# {shlex.join(command)}",
         f"# {said}.",
-        f"# Use it: deepstone run {shlex.quote(model)} @{BEST}",
+        f"# Use it: deepstone run {shlex.join([*model, f'@{BEST}'])}",
     ]
     lines += ["", "[setup]"]
     for name, value in answer.best.setup.items():

@@ -101,12 +101,14 @@ def compare_jobs(
     on_group: Callable[[float], None] = lambda _took_s: None,
     seed: int | None = None,
     checks: Sequence[Comparable] = (),
+    on_cut_off: Callable[[Sequence[Draft]], None] = lambda _drafts: None,
 ) -> Comparison:
     """Measure all sides and judge. `effort.budget_s` is the timed time of each side over all groups. Raises
     MissingError.
 
     `groups`: a fixed number; otherwise as many as needed. `on_group` receives the seconds that each group took.
-    `checks` goes into the records: the evidence, across frameworks, that all sides compute the same.
+    `checks` goes into the records: the evidence, across frameworks, that all sides compute the same. `on_cut_off`
+    receives what was measured to its end before a signal, or an error of ours, ends the comparison.
     """
     started_at = now()
     sides = tuple(_Side(job=job) for job in jobs)
@@ -140,6 +142,9 @@ def compare_jobs(
     except _SideFailed as failed:
         failed.side.failure = failed.failure
         return Comparison(sides=_failed(sides, effort, started_at), pairing=pairing)
+    except BaseException:
+        on_cut_off([each for each in _failed(sides, effort, started_at) if each is not None])
+        raise
     stopped = _why_stopped(len(sides[0].launches), found, fixed=groups is not None)
     return _judged(sides, found, effort, started_at, pairing, stopped, checks)
 

@@ -14,8 +14,9 @@ from deepstone.absent import Absent
 from deepstone.errors import StoreError, UsageError
 from deepstone.measure.ratios import LEAST_DIFFERENCE
 from deepstone.results.record import Setup as RecordedSetup
-from deepstone.results.tune import NOT_THE_SAME, Finalist, Tuned, TuneLog
-from deepstone.setups.axes import AUTO, Value
+from deepstone.results.tune import NOT_THE_SAME, Finalist, Look, Tuned, TuneLog
+from deepstone.setups.axes import AUTO, AXES, Value
+from deepstone.setups.tuning import Facts, Tuning
 from deepstone.store.store import Store
 from deepstone.tuner.answer import words_of
 from deepstone.tuner.finals import FEWEST_ROUNDS, Contest
@@ -37,11 +38,40 @@ def refused_launches(log: TuneLog) -> list[str]:
     found = {
         words_of(look.setup): look.samples_per_s.reason.removeprefix(NOT_THE_SAME)
         for look in log.looks
-        if isinstance(look.samples_per_s, Absent) and look.samples_per_s.reason.startswith(NOT_THE_SAME)
+        if isinstance(look.samples_per_s, Absent) and _is_refused(look)
     }
     told = [f"{setup}: {reason}" for setup, reason in found.items()][:_TOLD]
     more = f" ({len(found) - len(told)} more)" if len(found) > len(told) else ""
     return [f"other training by the steps of its own launch, so not chosen{more}: {each}" for each in told]
+
+
+def kin_of_refused(looks: Sequence[Look], finals: Sequence[Finalist], facts: Facts) -> list[str]:
+    """Finalists that share all their changes with a setup that was refused, whose further changes alter the order of
+    operations alone: it may only have run long enough to show what the finalist does too."""
+    refused = [each.setup for each in looks if _is_refused(each)]
+    found: list[str] = []
+    for final in finals:
+        if final.is_default or final.setup in refused:
+            continue
+        kin = [each for each in refused if final.setup.items() < each.items() and _is_order(final.setup, each, facts)]
+        if kin:
+            more = f" ({len(kin) - 1} more)" if len(kin) > 1 else ""
+            found.append(
+                f"{words_of(final.setup)} may be other training too: all its changes are among those of a setup that "
+                f"was refused{more}: {words_of(kin[0])}"
+            )
+    return found
+
+
+def _is_order(setup: Mapping[str, Value], more: Mapping[str, Value], facts: Facts) -> bool:
+    """Whether what the second setup changes beyond the first is the order of operations alone."""
+    tunings = ((AXES[name].tuning, value) for name, value in more.items() if name not in setup)
+    return all(isinstance(tuning, Tuning) and tuning.alters(value, facts) == "order" for tuning, value in tunings)
+
+
+def _is_refused(look: Look) -> bool:
+    speed = look.samples_per_s
+    return isinstance(speed, Absent) and speed.reason.startswith(NOT_THE_SAME)
 
 
 def beaten_without(answer: Tuned) -> list[str]:

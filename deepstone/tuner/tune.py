@@ -38,6 +38,7 @@ from deepstone.tuner.doubts import (
     doubts_of_runs,
     failed_finalists,
     finalists_that_compile,
+    kin_of_refused,
     other_machine_state,
     refused_launches,
     too_short,
@@ -563,6 +564,7 @@ class Tuner:
             *other_machine_state(answer, compiled),
             *self.proof.doubts(contest.points),
             *refused_launches(self.log),
+            *kin_of_refused(self.log.looks, answer.finals, self._space.facts),
         ]
         return with_doubt_of_limits(replace(answer, doubts=[*about_search, *about_runs]))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
-from cli_kit import Cli, script
+from cli_kit import Cli, first_line, script
 
 SLOWER = script(noise=0.002, by={"layout=nhwc": {"step_s": 0.008}})
 
@@ -177,3 +180,22 @@ def test_a_side_that_fails_leaves_no_verdict(cli: Cli) -> None:
     assert done.json["b"]["outcome"] == "unsupported"
     assert set(done.json["ratio"]) == set(done.json["verdict"]) == set(done.json["a"]) == {"absent"}
     assert len(cli.runs()) == 1
+
+
+def test_what_was_measured_before_a_signal_is_stored(cli: Cli) -> None:
+    """Of every side the processes that ended; there is no verdict."""
+    slow = script(noise=0.002, sleep=True, step_s=0.02)
+    words = ("compare", "cifarnet", "framework=fake", "--", "layout=nhwc", "--budget", 20, "--pairs", 10)
+    process = subprocess.Popen(
+        cli.command(*words), env=cli.environment(DEEPSTONE_FAKE=slow), stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    while not first_line(process.stderr).startswith("the first pair took"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 143
+    assert err.endswith("deepstone: terminated; what was measured is stored, without a verdict\n")
+    records = [json.loads(path.read_text())["record"] for path in cli.runs()]
+    assert sorted(record["setup"]["requested"]["layout"] for record in records) == ["auto", "nhwc"]
+    assert all(record["outcome"] == "ok" for record in records)

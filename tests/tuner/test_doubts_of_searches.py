@@ -11,11 +11,13 @@ from tune_example import tuned
 from deepstone.absent import Absent
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import Effect, Setup
-from deepstone.results.tune import Finalist, Tuned, TuneObjective
+from deepstone.results.tune import NOT_THE_SAME, Finalist, Tuned, TuneObjective
+from deepstone.setups.tuning import Facts
 from deepstone.tuner.doubts import (
     chooses_kernels,
     compiled_unevenly,
     failed_finalists,
+    kin_of_refused,
     other_machine_state,
     uneven_rounds,
 )
@@ -114,3 +116,16 @@ def test_a_gain_says_what_it_is_a_gain_of() -> None:
     assert of_memory == "0.926x (0.893 – 0.962) the memory of the default"
     of_energy = replace(answer, objective=TuneObjective(name="energy")).gain_in_words(ratio)
     assert "joule" in of_energy
+
+
+@pytest.mark.parametrize(("more", "is_told"), [({"wait": "active"}, True), ({"precision": "bf16-mixed"}, False)])
+def test_a_finalist_is_doubted_whose_like_was_refused(more: dict[str, str], is_told: bool) -> None:
+    """With rounding on top, that may be why."""
+    answer = tuned()
+    finalist = replace(next(final for final in answer.finals if final.is_best), setup={"layout": "nhwc"})
+    refused = Absent(f"{NOT_THE_SAME}the last steps compute no gradient of conv1")
+    looks = [replace(answer.looks[0], setup={"layout": "nhwc", **more}, samples_per_s=refused)]
+    doubts = kin_of_refused(looks, [finalist], Facts(device="cpu", cores=2))
+    assert bool(doubts) == is_told
+    assert all("layout=nhwc wait=active" in doubt for doubt in doubts)
+    assert kin_of_refused(looks, [replace(finalist, setup={"layout": "nchw"})], Facts(device="cpu")) == []
