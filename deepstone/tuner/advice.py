@@ -31,6 +31,7 @@ FILE: Final = "rules.json"
 MOST: Final = 5  # setups; nobody tries more
 LEAST_GAIN: Final = 1.02  # as for every verdict
 _PRIOR_GROUPS: Final = 0.5  # a gain that one group shows counts two thirds, one of three groups six sevenths
+_SHIPPED: Final = 2
 _OF_THIS_MODEL: Final = 0  # the first source of what is known of a setup
 _ANOTHER_MODEL, _DOUBLED_BATCH = 0.7, 0.95  # how much less such a group counts
 
@@ -294,9 +295,10 @@ def _precision(asked: Asked, setup: Setup) -> str:
 def _confidence(asked: Asked, candidate: _Candidate, gain: Quantity) -> Confidence:
     """Machines of one type have the same name, so a shipped rule may come from another machine like this."""
     seen = candidate.seen
-    if candidate.source == _OF_THIS_MODEL:
+    is_this = all(each.machine_sha == asked.machine_sha and each.model == asked.model for each in seen)
+    if candidate.source == _OF_THIS_MODEL or (is_this and candidate.source != _SHIPPED):
         return "measured here"
-    if all(each.machine_sha == asked.machine_sha and each.model == asked.model for each in seen):
+    if is_this:
         return "measured on a machine of this type"
     machines = {each.machine_sha for each in seen}
     always = gain.low > 1

@@ -178,13 +178,16 @@ def test_where_nothing_is_known_it_says_so(reader: Cli):
     assert reader("advise", "resnet50", "device=cpu", "framework=jax", "--json").json["advice"] == []
 
 
-def test_own_runs_of_this_machine_come_first(cli: Cli):
-    """Where one's own runs say the contrary, rules are not asked."""
+@pytest.mark.parametrize("batch", [4, 8])
+def test_own_runs_of_this_machine_come_first(cli: Cli, batch: int):
+    """Where one's own runs say the contrary, rules are not asked; also those at another batch are one's own."""
     store = Store.open(cli.store)
     runs = rounds(100, 101, 99, model="vgg16", device="cpu", batch=4)
     runs += rounds(180, 181, 179, model="vgg16", device="cpu", batch=4, layout="nhwc")
     add_here(store, runs)
-    found = cli("advise", "vgg16", "device=cpu", "batch=4", "framework=torch", "--json").assert_ok().json["advice"]
+    found = (
+        cli("advise", "vgg16", "device=cpu", f"batch={batch}", "framework=torch", "--json").assert_ok().json["advice"]
+    )
     assert found[0]["setup"] == {"layout": "nhwc"}
     # What the rules say of other axes depends on this machine.
     assert not any("layout" in each["setup"] or each["confidence"] == "measured here" for each in found[1:])
