@@ -28,7 +28,7 @@ from deepstone.results.scaling import Scaling
 from deepstone.results.searched import NO_SEARCHES, Searched
 from deepstone.results.study import StudyState
 from deepstone.results.tune import Tuned
-from deepstone.store.importing import read_searched_records
+from deepstone.store.importing import Names, read_searched_records
 from deepstone.store.layout import Damage
 from deepstone.store.rows import Filters, matches
 from deepstone.store.store import Store
@@ -69,6 +69,7 @@ class Gathered(Struct, kw_only=True):
     studies: list[StudyState] = field(default_factory=list[StudyState])
     skipped: list[str] = field(default_factory=list[str])
     searches: list[Tuned] = field(default_factory=list[Tuned])
+    names: Names = field(default_factory=Names)
 
     @staticmethod
     def from_paths(paths: Iterable[Path]) -> Gathered:
@@ -103,7 +104,7 @@ class Gathered(Struct, kw_only=True):
         self._take_result(path, content)
 
     def _take_records(self, path: Path) -> None:
-        records, searches = read_searched_records(path)
+        records, searches = read_searched_records(path, self.names)
         self.records += records
         self.searches += searches
 

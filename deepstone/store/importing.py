@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from deepstone.errors import RefusedInputError, StoreError, UsageError, reason
@@ -294,18 +294,39 @@ def read_records(path: Path) -> list[Record]:
     return read_searched_records(path)[0]
 
 
-def read_searched_records(path: Path) -> tuple[list[Record], list[Tuned]]:
-    """Do the same, with the answers of the searches in the file, which say what these made of their runs."""
+def read_searched_records(path: Path, names: Names | None = None) -> tuple[list[Record], list[Tuned]]:
+    """Do the same, with the answers of the searches in the file, which say what these made of their runs. `names`:
+    those of the files before it."""
     try:
         with opened(path) as file:
             results = [entry.result for entry in entries(path, file)]
     except OSError as error:
         raise RefusedInputError(f"{path}: cannot be read: {reason(error)}") from error
-    records = [result for result in results if isinstance(result, Record)]
+    known, renamed = names or Names(), dict[str, str]()
+    records = [known.apart(result, renamed) for result in results if isinstance(result, Record)]
     if not records:
         raise refused(path, "", "holds no records")
-    findings = (result.content for result in results if isinstance(result, Finding))
-    return records, [content for content in findings if isinstance(content, Tuned)]
+    searches = (each for each in results if isinstance(each, Finding) and isinstance(each.content, Tuned))
+    findings = (_with_names(each, lambda name: renamed.get(name, name)) if renamed else each for each in searches)
+    return records, [each.content for each in findings if isinstance(each.content, Tuned)]
+
+
+class Names(Struct, kw_only=True):
+    """The names of the runs of several files. Equal machines, and stores of their own, name theirs alike; as on import,
+    a second run of a name gets the next number that is free. `began`: when the run of a name began."""
+
+    began: dict[str, str] = field(default_factory=dict[str, str])
+
+    def apart(self, record: Record, renamed: dict[str, str]) -> Record:
+        """The run under a name of its own. Copies of one run keep one name."""
+        name, attempt = record.id, 0
+        while self.began.setdefault(name, record.started_at) != record.started_at:
+            attempt += 1
+            name = run_id(record.job, attempt)
+        if name == record.id:
+            return record
+        renamed[record.id] = name
+        return replace(record, id=name, origin=record.origin or record.id)
 
 
 def entries(path: Path, file: BinaryIO) -> Iterator[Entry]:

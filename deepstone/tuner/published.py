@@ -13,7 +13,7 @@ from deepstone.results.record import Record
 from deepstone.results.searched import Searched
 from deepstone.results.tune import Tuned
 from deepstone.setups.axes import CURRENT, FAKE
-from deepstone.store.importing import read_searched_records
+from deepstone.store.importing import Names, read_searched_records
 from deepstone.tuner.evidence import choices_of_auto, rules_from, tables
 
 _MOST_PER_BASE: Final = 10  # setups of a framework over one other setup; nobody is advised to try more
@@ -25,11 +25,12 @@ def published(folder: Path) -> tuple[list[Record], Searched]:
     say about them. Other files may have findings."""
     records: list[Record] = []
     searches: list[Tuned] = []
+    names = Names()
     for path in sorted(folder.rglob("*.jsonl")):
         with path.open(encoding="utf-8") as lines:
             first = json.loads(next(lines, "{}"))
         if "outcome" in first and "identity" in first and "kind" not in first:
-            found = read_searched_records(path)
+            found = read_searched_records(path, names)
             records += found[0]
             searches += found[1]
     return records, Searched.of(searches)

@@ -30,3 +30,21 @@ def test_its_finals_are_in_the_rounds_that_it_says():
     for final in search.finals:
         (case,) = [case for runs, case in found.items() if runs >= set(final.runs)]
         assert [round.number for round in case.rounds if round.search] == [1, 2, 3, 4]
+
+
+def test_files_whose_runs_are_named_alike_keep_apart(tmp_path: Path):
+    """As of two equal machines: the second search names its own runs, and none is lost."""
+    text = SEARCH.read_text()
+    other, moved = tmp_path / "other.jsonl", text.replace('"started_at":"2026-', '"started_at":"2027-')
+    assert moved != text
+    other.write_text(moved)
+    gathered = Gathered.from_paths([SEARCH, other, SEARCH])
+    first, second, again = gathered.searches
+    runs = {record.id: record for record in gathered.records}
+    assert len(runs) == 2 * len(read_searched_records(SEARCH)[0])
+    assert again == first
+    for one, another in zip(first.looks, second.looks, strict=True):
+        assert one.run is not None
+        assert another.run is not None
+        assert runs[one.run].started_at[4:] == runs[another.run].started_at[4:]
+        assert runs[one.run].started_at < "2027" <= runs[another.run].started_at

@@ -87,6 +87,16 @@ def test_searches_on_a_gpu_are_proven_and_told_as_they_are(path: Path) -> None:
             assert answer["batch_free"]["best"]["samples_per_s"]["low"] > 7950  # what others reached
 
 
+def test_no_two_published_runs_have_one_name() -> None:
+    """So that links lead to one run, whichever files a store has. A copy of a run has its name."""
+    results = [json.loads(line) for path in RESULTS.glob("h200/*.jsonl") for line in path.read_text().splitlines()]
+    began: dict[str, set[str]] = {}
+    for each in results:
+        if "samples" in each:
+            began.setdefault(each["id"], set()).add(each["started_at"])
+    assert {name: moments for name, moments in began.items() if len(moments) > 1} == {}
+
+
 def test_a_phase_whose_interval_reaches_below_nothing_is_not_resolved() -> None:
     """Phases of a step that is one program are differences; an update takes next to nothing."""
     record = next(record for record in JAX if record["phases"]["update_s"]["low"] < 0)

@@ -26,6 +26,17 @@ H200 = Path(__file__).resolve().parents[2] / "results" / "h200"
 RECORDS = [make_record(batch=batch) for batch in (1, 2, 3)]
 
 
+def _as_first_named(path: Path) -> list[object]:
+    """The results of a file under the names that they had where they were measured."""
+    text = path.read_text()
+    results = [json.loads(line) for line in text.splitlines()]
+    for result in results:
+        if origin := result.get("origin"):
+            text = text.replace(result["id"], origin)
+    found = [json.loads(line) for line in text.splitlines()]
+    return [{name: value for name, value in each.items() if name != "origin"} for each in found]
+
+
 def jsonl(*values: object) -> bytes:
     return b"".join(json.dumps(value).encode() + b"\n" for value in values)
 
@@ -132,10 +143,13 @@ class TestEqualMachines:
         assert len(home.list().rows) == 6
 
     @pytest.mark.parametrize("times", [1, 2])
-    def test_a_search_keeps_naming_its_own_runs(self, store: Store, times: int):
+    def test_a_search_keeps_naming_its_own_runs(self, store: Store, tmp_path: Path, times: int):
         """Two searches of one machine type in two files; both number their runs from 1, and name their layers too."""
+        clashing = tmp_path / "clashing.jsonl"
+        clashing.write_bytes(jsonl(*_as_first_named(H200 / "tune-resnet50-free-batch.jsonl")))
         for _ in range(times):
-            found = [import_records(store, H200 / f"tune-resnet50-{name}.jsonl") for name in ("free-batch", "batch256")]
+            found = [import_records(store, path) for path in (clashing, H200 / "tune-resnet50-batch256.jsonl")]
+        assert (found[1].renumbered > 0) == (times == 1)
         assert (found[1].added == 0) == (times == 2)
         searches = store.findings.list("tune")
         assert len(searches) == 2
