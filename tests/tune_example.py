@@ -55,6 +55,22 @@ def look(
     )
 
 
+def log_of(looks: list[tune.Look], checked: list[tune.SameSetup]) -> tune.TuneLog:
+    """A search that is not finished."""
+    return tune.TuneLog(
+        name="a",
+        model="resnet50",
+        command=[],
+        started_at="2026-11-15T03:10:00.000000Z",
+        finished_at=Absent("not finished"),
+        budget_s=60.0,
+        spent_s=2.0,
+        calls=1,
+        looks=looks,
+        same=checked,
+    )
+
+
 def _looks() -> list[tune.Look]:
     searched: list[tuple[tune.LookKind, Mapping[str, Value], float | Absent]] = [
         ("start", DEFAULT, 98.0),

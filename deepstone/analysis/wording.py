@@ -18,7 +18,7 @@ _NAMES: Final = {"onednn": "oneDNN", "cudnn": "cuDNN", "xla": "XLA", "native": "
 _VERBS: Final = {"train": "trains", "forward": "runs forward", "gradient": "computes gradients"}
 _NOUNS: Final = {"train": ("training", ""), "forward": ("running", " forward"), "gradient": ("gradients of", "")}
 _ABSURD: Final = 100.0  # times its low end
-_FEWEST_ROUNDS: Final = 3
+_FEWEST: Final = 3  # values of which an interval tells something
 _NOT_SETTINGS: Final = frozenset({"framework", "device", "batch", "phase", "seed", "input"})
 
 
@@ -65,7 +65,7 @@ def rate(case: Case) -> str:
 def span(value: Quantity, shown: Callable[[float], str] = digits) -> str:
     """41 – 43.6, or why there is no interval. One over many powers of ten tells nothing."""
     if value.has_interval and 0 < _ABSURD * value.low < value.high:
-        return "too few rounds for an interval" if value.n < _FEWEST_ROUNDS else "too uneven for an interval"
+        return "too few values for an interval" if value.n < _FEWEST else "too uneven for an interval"
     return value.span_in_words(shown)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from deepstone.cli.draw import check_folder, check_page
 from deepstone.cli.options import Also, Filter, Json, StorePath
 from deepstone.cli.output import note, print_json
 from deepstone.cli.stores import filters_in, report_skipped, store_folder
-from deepstone.errors import UsageError
+from deepstone.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from deepstone.report.book import Book
@@ -50,10 +51,13 @@ def report(
     from deepstone.report.book import make_book
     from deepstone.report.sources import Gathered, report_sources
 
-    gathered = Gathered.from_paths([*(also or []), *(paper or [])])
+    opened: Store | None = None
+    with suppress(StoreError):  # what is wrong with a file comes first
+        opened = _opened(store, needed=not also and not paper)
+    gathered = Gathered.from_paths([*(also or []), *(paper or [])], beside=opened)
     for line in gathered.skipped:
         note(f"deepstone: passed over {line}")
-    opened = _opened(store, needed=not also and not paper)
+    opened = opened or _opened(store, needed=not also and not paper)
     damaged: list[Damage] = []
     book = make_book(report_sources(opened, wanted, study, gathered, damaged))
     if not book.runs and not book.chapters:

@@ -72,9 +72,10 @@ class Gathered(Struct, kw_only=True):
     names: Names = field(default_factory=Names)
 
     @staticmethod
-    def from_paths(paths: Iterable[Path]) -> Gathered:
-        """Read these files and folders. Raises UsageError with the file's name for an unsuitable one."""
-        gathered = Gathered()
+    def from_paths(paths: Iterable[Path], *, beside: Store | None = None) -> Gathered:
+        """Read these files and folders. Raises UsageError with the file's name for an unsuitable one. `beside`: the
+        store whose runs are told with theirs."""
+        gathered = Gathered(names=Names() if beside is None else Names.of(beside))
         for path in paths:
             gathered.take(path.expanduser())
         return gathered

@@ -317,6 +317,10 @@ class Names(Struct, kw_only=True):
 
     began: dict[str, str] = field(default_factory=dict[str, str])
 
+    @staticmethod
+    def of(store: Store) -> Names:
+        return Names(began={row.id: row.started_at for row in store.list().rows})
+
     def apart(self, record: Record, renamed: dict[str, str]) -> Record:
         """The run under a name of its own. Copies of one run keep one name."""
         name, attempt = record.id, 0

@@ -47,6 +47,14 @@ class TestSpeed:
         assert found["how"] == "median of 3 rounds in fresh processes, 95 % interval across them"
         assert "absent" in found["ratio"]
 
+    @pytest.mark.parametrize(
+        ("speeds", "why"), [((8, 300), "too few values"), ((0.01, 8, 4000), "too uneven"), ((40, 42), None)]
+    )
+    def test_an_interval_over_powers_of_ten_is_not_told(self, speeds: tuple[float, ...], why: str | None):
+        text = said("trains at", rounds(*speeds, batch=4))["text"]
+        assert (f"({why} for an interval)" in text) == (why is not None)
+        assert ("–" in text) == (why is None)
+
     def test_a_base_that_is_not_the_default_is_not_called_so(self):
         assert (
             "images/s (39.8 – 40.2) with bf16-mixed: " in said("trains at", [run(40, precision="bf16-mixed")])["text"]

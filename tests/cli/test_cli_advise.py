@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import resource
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,16 @@ def make():
     x = b.flatten("flat", b.input("data", (3, 8, 8)))
     b.softmax_cross_entropy("loss", b.dense("logits", x, features=10))
     return b.build()
+"""
+
+
+OF_A_DATABASE = """
+layer { name: "data" type: "Data" top: "data" top: "label" data_param { batch_size: 4 } }
+layer {
+  name: "conv1" type: "Convolution" bottom: "data" top: "conv1" convolution_param { num_output: 4 kernel_size: 3 }
+}
+layer { name: "ip1" type: "InnerProduct" bottom: "conv1" top: "ip1" inner_product_param { num_output: 10 } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip1" bottom: "label" top: "loss" }
 """
 
 
@@ -237,3 +248,16 @@ def test_a_default_that_decides_nothing_was_measured_all_the_same(cli: Cli):
     add_here(Store.open(cli.store), runs)
     said = cli("advise", "vgg16", "device=cpu", "batch=4").assert_ok().out
     assert " layout=nhwc; nothing is shown against the default itself" in said
+
+
+def test_the_command_to_try_has_the_size_of_images_that_was_given(cli: Cli):
+    """A Caffe file for training leaves it to a database."""
+    file = cli.home / "net.prototxt"
+    file.write_text(OF_A_DATABASE)
+    words = (file, "device=cpu", "framework=torch", "batch=4", "--input", "3x32x32")
+    model = cli("advise", *words, "--json").assert_ok().json["model"]
+    runs = rounds(100, 101, 99, model=model, device="cpu", batch=4)
+    add_here(Store.open(cli.store), runs + rounds(180, 181, 179, model=model, device="cpu", batch=4, layout="nhwc"))
+    tried = next(line for line in cli("advise", *words).assert_ok().out.splitlines() if line.startswith("try it: "))
+    plan = cli(*shlex.split(tried)[3:], "--dry-run", "--json").assert_ok().json
+    assert plan[1]["requested"]["layout"] == "nhwc"

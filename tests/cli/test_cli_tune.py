@@ -43,6 +43,21 @@ def scripted(script: Any) -> dict[str, str]:
     return {"DEEPSTONE_FAKE": json.dumps(script)}
 
 
+def test_the_command_beside_the_best_setup_has_the_size_of_images_that_was_given(cli: Cli) -> None:
+    (cli.home / "net.prototxt").write_text(
+        'layer { name: "data" type: "Data" top: "data" top: "label" data_param { batch_size: 4 } }\n'
+        'layer { name: "ip1" type: "InnerProduct" bottom: "data" top: "ip1" inner_product_param { num_output: 10 } }\n'
+        'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip1" bottom: "label" top: "loss" }\n'
+    )
+    words = ("net.prototxt", "--input", "3x8x8", *WORDS[1:], "precision=auto,bf16-mixed", "threads=auto")
+    fixed = ("layout=auto", "engine=auto", "--budget", "20s", "--same", "any")
+    cli("tune", *words, *fixed, cwd=cli.home, **scripted(SPEEDS)).assert_ok()
+    lines = (cli.home / "best.toml").read_text().splitlines()
+    told = next(line for line in lines if line.startswith("# Use it: deepstone "))
+    (planned,) = cli(*shlex.split(told)[4:], "--dry-run", "--json", cwd=cli.home).assert_ok().json
+    assert planned["requested"]["precision"] == "bf16-mixed"
+
+
 def test_it_finds_writes_and_stores_the_best(cli: Cli) -> None:
     done = cli(*TUNE, "--json", **scripted(SPEEDS)).assert_ok()
     answer = done.json

@@ -7,8 +7,9 @@ from pathlib import Path
 from deepstone.analysis.cases import cases
 from deepstone.report.sources import Gathered, report_sources
 from deepstone.results.searched import Searched
-from deepstone.store.importing import read_searched_records
+from deepstone.store.importing import import_records, read_searched_records
 from deepstone.store.rows import Filters
+from deepstone.store.store import Store
 
 SEARCH = Path(__file__).resolve().parents[2] / "results" / "two-cores" / "tune-alexnet-owt.jsonl"
 
@@ -48,3 +49,15 @@ def test_files_whose_runs_are_named_alike_keep_apart(tmp_path: Path):
         assert another.run is not None
         assert runs[one.run].started_at[4:] == runs[another.run].started_at[4:]
         assert runs[one.run].started_at < "2027" <= runs[another.run].started_at
+
+
+def test_a_file_beside_a_store_keeps_its_runs(tmp_path: Path):
+    """A copy of a stored run counts once; another run of its name is another one."""
+    other = tmp_path / "other.jsonl"
+    other.write_text(SEARCH.read_text().replace('"started_at":"2026-', '"started_at":"2027-'))
+    stored = Store.open(tmp_path / "store")
+    import_records(stored, SEARCH)
+    count = len(stored.list().rows)
+    for paths, expected in (([SEARCH], count), ([other], 2 * count), ([SEARCH, other], 2 * count)):
+        gathered = Gathered.from_paths(paths, beside=stored)
+        assert len(report_sources(stored, Filters(), None, gathered, []).records) == expected

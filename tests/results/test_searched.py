@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
-from tune_example import BEST, DEFAULT, NOT_KNOWN, OTHER, tuned
+from tune_example import BEST, DEFAULT, NOT_KNOWN, OTHER, log_of, tuned
 
 from deepstone.absent import Absent
 from deepstone.results.searched import Searched
-from deepstone.results.tune import NOT_SHOWN, SameSetup, SameTraining, TuneLog, TuneObjective
-
-
-def log_of(same: list[SameSetup]) -> TuneLog:
-    return TuneLog(
-        name="a",
-        model="resnet50",
-        command=[],
-        started_at="2026-11-15T03:10:00.000000Z",
-        finished_at=Absent("not finished"),
-        budget_s=60.0,
-        spent_s=2.0,
-        calls=1,
-        looks=tuned().looks,
-        same=same,
-    )
+from deepstone.results.tune import NOT_SHOWN, SameSetup, SameTraining, TuneObjective
 
 
 def same(why_not: str = "") -> SameSetup:
@@ -53,23 +38,23 @@ class TestFinals:
 
     def test_a_finding_has_the_last_word(self):
         finding = tuned()
-        of_finding, of_log = Searched.of([finding]).finals, Searched.of([log_of([])]).finals
+        of_finding, of_log = Searched.of([finding]).finals, Searched.of([log_of(tuned().looks, [])]).finals
         assert {run: each.round for run, each in of_log.items()} == {
             run: each.round for run, each in of_finding.items()
         }
-        assert Searched.of([finding, log_of([])]).finals == of_finding
+        assert Searched.of([finding, log_of(tuned().looks, [])]).finals == of_finding
 
 
 class TestProof:
     RUNS = frozenset(each.run for each in tuned().looks if each.setup == OTHER)
 
     def test_what_was_not_proven(self):
-        found = Searched.of([log_of([same("time ran out")])])
+        found = Searched.of([log_of(tuned().looks, [same("time ran out")])])
         assert found.unproven == dict.fromkeys(self.RUNS, "time ran out")
         assert not found.refused
 
     def test_what_was_proven(self):
-        found = Searched.of([log_of([same()])])
+        found = Searched.of([log_of(tuned().looks, [same()])])
         assert (found.proven, found.unproven) == (self.RUNS, {})
 
     def test_a_finalist_without_a_ratio_for_want_of_a_proof(self):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tune_example import BEST, DEFAULT, NOT_KNOWN, look, tuned
+from tune_example import BEST, DEFAULT, NOT_KNOWN, log_of, look, tuned
 
 from deepstone.absent import Absent
 from deepstone.results.searched import NO_SEARCHES
@@ -30,18 +30,7 @@ def same(why_not: str, *, is_refuted: bool = True) -> SameSetup:
 
 def log(checked: SameSetup) -> TuneLog:
     looks = [look("start", DEFAULT, 100.0, 1), look("search", NHWC, 200.0, 2)]
-    return TuneLog(
-        name="a",
-        model="resnet50",
-        command=[],
-        started_at="2026-11-15T03:10:00.000000Z",
-        finished_at=Absent("not finished"),
-        budget_s=60.0,
-        spent_s=2.0,
-        calls=1,
-        looks=looks,
-        same=[checked],
-    )
+    return log_of(looks, [checked])
 
 
 def test_a_check_refuses_every_run_of_its_setup():
